@@ -1,0 +1,70 @@
+"""`fsspeckit.merge` and `fsspeckit.plan`: the engine is chosen by the source's type, or by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fsspeckit.core.commit import session
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import MergePlan, MergeResult
+from fsspeckit.core.storage import locate
+from fsspeckit.datasets.io import DatasetIO
+
+_ENGINES = {"pyarrow": "PyArrowDatasetIO", "duckdb": "DuckDBDatasetIO", "spark": "SparkDatasetIO"}
+
+
+def engine_for(source: Any) -> str:
+    """`spark` for Spark DataFrames, `duckdb` for DuckDB relations, else `pyarrow`."""
+    module = type(source).__module__.partition(".")[0]
+    return {"pyspark": "spark", "duckdb": "duckdb", "_duckdb": "duckdb"}.get(module, "pyarrow")
+
+
+def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO[Any]:
+    """The `DatasetIO` of an engine, which must be installed."""
+    if engine not in _ENGINES:
+        raise ArgumentError(f"Unknown engine {engine!r}. Choose one of {', '.join(map(repr, _ENGINES))}.")
+    try:
+        module = importlib.import_module(f"fsspeckit.datasets.{engine}")
+    except ModuleNotFoundError as error:
+        raise ArgumentError(
+            f"The {engine} engine is not installed ({error}). Run: pip install 'fsspeckit[{engine}]'"
+        ) from error
+    made: DatasetIO[Any] = getattr(module, _ENGINES[engine])(filesystem=filesystem, **options)
+    return made
+
+
+def merge(
+    data: Any,
+    path: str,
+    strategy: str,
+    key_columns: Any,
+    partition_columns: Any = None,
+    *,
+    engine: str | None = None,
+    filesystem: Any = None,
+    **options: Any,
+) -> MergeResult:
+    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`."""
+    io = dataset_io(engine or engine_for(data), filesystem)
+    return io.merge(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
+
+
+def plan(
+    data: Any,
+    path: str,
+    strategy: str,
+    key_columns: Any,
+    partition_columns: Any = None,
+    *,
+    engine: str | None = None,
+    filesystem: Any = None,
+) -> MergePlan:
+    """What `merge` would do, file by file and with exact counts, without doing it."""
+    io = dataset_io(engine or engine_for(data), filesystem)
+    return io.plan(data, path, strategy, key_columns, partition_columns)  # type: ignore[arg-type]
+
+
+def recover(path: str, filesystem: Any = None, lock_timeout: float = 60) -> list[str]:
+    """Finish or undo what a killed writer left in the data set at `path`; says what was done."""
+    return session.recover(locate(path, filesystem), lock_timeout)

@@ -1,0 +1,1 @@
+"""What is true for every engine. Imports neither duckdb nor pyspark."""

@@ -1,0 +1,235 @@
+"""Values of Arrow arrays: their plain form, casts that lose nothing, and exact equality.
+
+PyArrow's "safe" cast is not a lossless one: it takes float64 0.1 to float32, '1' to 1 and naive times to zoned
+ones. Here a value must come back unchanged, and may only change its type within a family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+
+class DoesNotFit(Exception):
+    """A value did not survive the cast; `args[0]` is an example."""
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values: without dictionary encoding, views and extension names."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if t.is_dictionary(kind) or t.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if t.is_string_view(kind):
+        return pa.large_string()
+    if t.is_binary_view(kind):
+        return pa.large_binary()
+    if t.is_struct(kind):
+        return pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    if t.is_map(kind):
+        return pa.map_(plain_field(kind.key_field), plain_field(kind.item_field), kind.keys_sorted)
+    if t.is_fixed_size_list(kind):
+        return pa.list_(plain_field(kind.value_field), kind.list_size)
+    if t.is_list(kind):
+        return pa.list_(plain_field(kind.value_field))
+    if t.is_large_list(kind) or t.is_large_list_view(kind) or t.is_list_view(kind):
+        return pa.large_list(plain_field(kind.value_field))
+    return kind
+
+
+def plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> Any:
+    """The same values in their plain type."""
+    wanted = plain_type(column.type)
+    if wanted == column.type:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([plain(chunk) for chunk in column.chunks], wanted)
+    return _plain_array(column, wanted)
+
+
+def _plain_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        return plain(array.storage)
+    if isinstance(array, pa.DictionaryArray):
+        return plain(array.dictionary).take(array.indices)
+    if t.is_run_end_encoded(array.type):
+        return plain(pc.run_end_decode(array))
+    if t.is_nested(array.type):
+        return _plain_nested(array, wanted)
+    return array.cast(wanted)
+
+
+def _plain_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    array = pa.concat_arrays([array]) if array.offset else array
+    mask = array.is_null()
+    if t.is_struct(wanted):
+        return pa.StructArray.from_arrays(
+            [plain(array.field(i)) for i in range(wanted.num_fields)], fields=list(wanted), mask=mask
+        )
+    if t.is_map(wanted):
+        return pa.MapArray.from_arrays(array.offsets, plain(array.keys), plain(array.items), wanted, mask=mask)
+    if t.is_fixed_size_list(wanted):
+        return pa.FixedSizeListArray.from_arrays(plain(array.values), type=wanted, mask=mask)
+    if t.is_list(array.type) or t.is_large_list(array.type):
+        return type(array).from_arrays(array.offsets, plain(array.values), type=wanted, mask=mask)
+    return array.cast(wanted)
+
+
+def family(kind: pa.DataType) -> str:
+    """Types of one family hold comparable values; a value may change its type within it."""
+    if t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind):
+        return "number"
+    if t.is_string(kind) or t.is_large_string(kind):
+        return "text"
+    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
+        return "binary"
+    if t.is_date(kind):
+        return "date"
+    if t.is_timestamp(kind):
+        return "zoned timestamp" if kind.tz else "naive timestamp"
+    if t.is_time(kind):
+        return "time"
+    if t.is_map(kind):
+        return "map"
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return "list"
+    if t.is_struct(kind):
+        return "struct"
+    return str(kind).split("[")[0]
+
+
+def castable(source: pa.DataType, wanted: pa.DataType) -> bool:
+    """May values of one plain type become the other, family by family down to the leaves?"""
+    if source == wanted or t.is_null(source):
+        return True
+    if family(source) != family(wanted):
+        return False
+    if t.is_struct(wanted):
+        ours, theirs = {f.name: f.type for f in wanted}, {f.name: f.type for f in source}
+        return ours.keys() == theirs.keys() and all(castable(theirs[name], ours[name]) for name in ours)
+    if t.is_map(wanted):
+        return castable(source.key_type, wanted.key_type) and castable(source.item_type, wanted.item_type)
+    if family(wanted) == "list":
+        return castable(source.value_type, wanted.value_type)
+    return True
+
+
+def cast(array: Any, wanted: pa.DataType) -> Any:
+    """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives."""
+    if array.type == wanted:
+        return array
+    try:
+        result = _convert(array, wanted)
+        survived = identical(_convert(result, array.type), array)
+    except pa.ArrowInvalid:
+        survived = False
+    if survived:
+        return result
+    raise DoesNotFit(_example(array, wanted))
+
+
+def _convert(array: Any, wanted: pa.DataType) -> Any:
+    if t.is_integer(array.type) and t.is_decimal(wanted):
+        # Arrow asks for the precision of the integer type, not of the values.
+        whole = pa.decimal256(20 + max(wanted.scale, 0), wanted.scale)
+        return array.cast(whole).cast(wanted)
+    if t.is_decimal(array.type) and t.is_decimal(wanted) and array.type.scale > wanted.scale:
+        return array.cast(wanted)  # raises on a loss
+    if t.is_date64(wanted) or t.is_date64(array.type):
+        return array.cast(pa.date32()).cast(wanted)
+    return array.cast(wanted)
+
+
+def _example(array: Any, wanted: pa.DataType) -> Any:
+    """One value that does not survive, found by halving."""
+    while len(array) > 1:
+        half = len(array) // 2
+        left = array.slice(0, half)
+        array = left if not _survives(left, wanted) else array.slice(half)
+    return array[0].as_py() if not _sub_microsecond(array.type) else str(array[0])
+
+
+def _sub_microsecond(kind: pa.DataType) -> bool:
+    """Python's own time types cannot show nanoseconds."""
+    return (t.is_timestamp(kind) or t.is_time(kind) or t.is_duration(kind)) and kind.unit == "ns"
+
+
+def _survives(array: Any, wanted: pa.DataType) -> bool:
+    try:
+        return identical(_convert(_convert(array, wanted), array.type), array)
+    except pa.ArrowInvalid:
+        return False
+
+
+def identical(left: Any, right: Any) -> bool:
+    """Are two columns of one type the same value by value: NaN is NaN, -0.0 is not 0.0?"""
+    if isinstance(left, pa.ChunkedArray) or isinstance(right, pa.ChunkedArray):
+        left, right = (c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in (left, right))
+        if not _holds_float(left.type):
+            return bool(left.equals(right))
+        return identical(_one(left), _one(right))
+    if len(left) != len(right) or left.null_count != right.null_count:
+        return False
+    if not _holds_float(left.type):
+        return bool(left.equals(right))
+    return _identical_nested(left, right) if t.is_nested(left.type) else _identical_floats(left, right)
+
+
+def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
+    bits = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[left.type.bit_width // 8]
+    nan = pc.and_(_is_nan(left), _is_nan(right))
+    same: bool = pc.all(pc.or_(pc.equal(left.view(bits), right.view(bits)), nan)).as_py() is not False
+    return same and bool(left.is_null().equals(right.is_null()))
+
+
+def _is_nan(array: pa.Array) -> pa.Array:
+    return pc.is_nan(array.cast(pa.float32()) if t.is_float16(array.type) else array)
+
+
+def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
+    if not left.is_null().equals(right.is_null()):
+        return False
+    valid = left.is_valid()
+    left, right = left.filter(valid), right.filter(valid)
+    if t.is_struct(left.type):
+        pairs = zip(left.flatten(), right.flatten(), strict=True)
+        return all(identical(a, b) for a, b in pairs)
+    if t.is_map(left.type):
+        return bool(_lengths(left).equals(_lengths(right))) and all(
+            identical(a, b) for a, b in zip(_entries(left), _entries(right), strict=True)
+        )
+    return bool(pc.list_value_length(left).equals(pc.list_value_length(right))) and identical(
+        left.flatten(), right.flatten()
+    )
+
+
+def _lengths(array: pa.MapArray) -> pa.Array:
+    return pc.subtract(array.offsets.slice(1), array.offsets.slice(0, len(array)))
+
+
+def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """Keys and items of the slots that the array really covers."""
+    start, stop = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+    return array.keys.slice(start, stop - start), array.items.slice(start, stop - start)
+
+
+def _holds_float(kind: pa.DataType) -> bool:
+    if t.is_nested(kind):
+        return any(_holds_float(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(t.is_floating(kind))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as a single array."""
+    return _one(column) if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,1 @@
+"""Make it so, or leave no trace: staging, journal, lock, recovery."""

@@ -1,0 +1,292 @@
+"""What one step of a merge learned, carried to the next.
+
+Everything here is data: frozen, picklable (Spark ships it to executors) and free of I/O. The two result classes
+of spec 001 are plain dataclasses, as the spec writes them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.errors import ArgumentError
+
+Operation = Literal["rewritten", "inserted", "preserved"]
+Replace = Literal["in_place", "new_file"]
+
+
+class MergeStrategy(enum.StrEnum):
+    """What happens to rows whose key exists and to rows whose key is new.
+
+    >>> MergeStrategy.parse("upsert").updates
+    True
+    """
+
+    INSERT = "insert"
+    UPDATE = "update"
+    UPSERT = "upsert"
+    FULL_MERGE = "full_merge"
+    DEDUPLICATE = "deduplicate"
+
+    @classmethod
+    def parse(cls, value: str | MergeStrategy) -> MergeStrategy:
+        try:
+            return cls(value)
+        except ValueError:
+            names = ", ".join(repr(s.value) for s in cls)
+            raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {names}.") from None
+
+    @property
+    def updates(self) -> bool:
+        return self is not MergeStrategy.INSERT
+
+    @property
+    def inserts(self) -> bool:
+        return self is not MergeStrategy.UPDATE
+
+    @property
+    def incremental(self) -> bool:
+        """Can this strategy rewrite only the files that its keys touch?"""
+        return self in (MergeStrategy.INSERT, MergeStrategy.UPDATE, MergeStrategy.UPSERT)
+
+
+@dataclass
+class MergeFileMetadata:
+    """One file after a merge or a write."""
+
+    path: str
+    row_count: int
+    operation: Operation
+    size_bytes: int | None = None
+
+
+@dataclass
+class MergeResult:
+    """What a merge did: exact counts, and every file of the data set by what happened to it."""
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str] = field(default_factory=list)
+    inserted_files: list[str] = field(default_factory=list)
+    preserved_files: list[str] = field(default_factory=list)
+    removed_files: list[str] = field(default_factory=list)
+
+
+@dataclass
+class WriteResult:
+    """What `write_dataset` wrote."""
+
+    mode: str
+    rows: int
+    files: list[MergeFileMetadata]
+    removed_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file as the listing saw it; equal infos mean that nobody touched the file in between."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lower and upper bound of a column in a row group, as order values (see `keys`); both `None`: only nulls."""
+
+    lower: Any
+    upper: Any
+    nulls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    rows: int
+    bytes: int
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """One data file of the target: where it is, what is in it, and the partition its path names."""
+
+    info: FileInfo
+    schema: pa.Schema
+    row_groups: tuple[RowGroup, ...]
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    metadata: pq.FileMetaData | None = None
+
+    @property
+    def path(self) -> str:
+        return self.info.path
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.row_groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The data set before the merge.
+
+    `schema` is the unified schema of all files, partition columns included; `stored` are the columns that files
+    hold, `partition_columns` those that paths name.
+    """
+
+    files: tuple[Footer, ...]
+    schema: pa.Schema | None
+    stored: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The columns of a merge: what every source row is brought to, and how keys and partitions are named."""
+
+    schema: pa.Schema
+    stored: tuple[str, ...]
+    keys: tuple[str, ...]
+    partitions: tuple[str, ...]
+
+    @property
+    def partition_in_key(self) -> bool:
+        """When every partition column is part of the key, a key cannot move between partitions."""
+        return set(self.partitions) <= set(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What planning needs to know of the source: small, whatever the source's size."""
+
+    rows: int
+    null_keys: Mapping[str, int]
+    duplicate_keys: int
+    duplicate_samples: tuple[tuple[Any, ...], ...]
+    partitions: frozenset[tuple[Any, ...]]
+    intervals: Mapping[str, Sequence[tuple[Any, Any]] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Row groups of one file whose keys are to be compared with the source's."""
+
+    footer: Footer
+    row_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where source keys were found. `rows[path][row_group]` counts matched target rows."""
+
+    rows: Mapping[str, Mapping[int, int]]
+    keys: int
+    moved: int = 0
+    moved_samples: tuple[tuple[Any, ...], ...] = ()
+
+    def rows_in(self, path: str) -> int:
+        return sum(self.rows.get(path, {}).values())
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows_in(path) for path in self.rows)
+
+
+Action = Literal["rewrite", "scan", "guard", "prune"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """What the merge does with one file, and why.
+
+    - `rewrite`: holds `matched_rows` rows whose keys the source has
+    - `scan`: its keys were read, none matched
+    - `guard`: lies in another partition; its keys were read only to make sure that no key moves
+    - `prune`: partition values or statistics prove that no source key is in it
+    """
+
+    path: str
+    action: Action
+    reason: str
+    rows: int
+    bytes: int
+    row_groups: int
+    scanned_row_groups: int = 0
+    matched_rows: int = 0
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """The merge without the rewrite: exact counts, and for every file what would happen and why."""
+
+    strategy: str
+    key_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    source_count: int
+    target_count_before: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: tuple[FilePlan, ...]
+    hints: tuple[str, ...] = ()
+
+    @property
+    def target_count_after(self) -> int:
+        return self.target_count_before + self.inserted - self.deleted
+
+    def by_action(self, action: Action) -> tuple[FilePlan, ...]:
+        return tuple(f for f in self.files if f.action == action)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How new files are written. Rewritten files keep their own layout."""
+
+    compression: str = "snappy"
+    max_rows_per_file: int = 5_000_000
+    row_group_size: int = 500_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "row_group_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ArgumentError(f"{name} must be a positive whole number, not {value!r}.")
+        if self.compression.lower() != "none" and not pa.Codec.is_available(self.compression.lower()):
+            raise ArgumentError(
+                f"Unknown compression {self.compression!r}. Use 'snappy', 'zstd', 'gzip', 'lz4', 'brotli' or 'none'."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A finished file in staging, and where the commit puts it (relative to the data set)."""
+
+    staged: str
+    path: str
+    rows: int
+    size: int
+    replaces: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The outcome of one rewrite: the staged files, or none if every matched row already equals the source's."""
+
+    path: str
+    staged: tuple[Staged, ...]

@@ -1,0 +1,1 @@
+"""Which files, which row groups: list, read footers, prune, scan keys."""

@@ -1,0 +1,135 @@
+"""The key reader: canonical keys of the rows of a file, and nothing else of it.
+
+Every engine reads target keys through here. Spark silently reads `f0.parquet` when asked for `f[0].parquet` and
+refuses some types; DuckDB expands a literal `*` in a name; PyArrow does neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core import arrays, keys
+from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.model import Footer, Scan, Shape
+from fsspeckit.core.plan import prune
+from fsspeckit.core.plan.footers import open_parquet, read_footer, unreadable
+from fsspeckit.core.plan.listing import is_data_file
+from fsspeckit.core.plan.partitions import value_array
+from fsspeckit.core.storage import Location, locate
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBatch:
+    """Canonical key and partition columns of one row group, in row order."""
+
+    row_group: int
+    keys: list[pa.Array]
+    partitions: list[pa.Array]
+
+
+def read_keys(location: Location, scan: Scan, shape: Shape) -> Iterator[KeyBatch]:
+    """Key columns of the row groups to scan; partition columns too where a key could move."""
+    compared = () if shape.partition_in_key else shape.partitions
+    with open_parquet(location, scan.footer.path, scan.footer.metadata) as file:
+        for group in scan.row_groups:
+            rows = scan.footer.row_groups[group].rows
+            read = _ColumnReader(location, scan.footer, file, group, rows, shape)
+            names = list(dict.fromkeys([*shape.keys, *compared]))
+            columns = dict(zip(names, read(names), strict=True))
+            yield KeyBatch(group, [columns[k] for k in shape.keys], [columns[p] for p in compared])
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnReader:
+    location: Location
+    footer: Footer
+    file: pq.ParquetFile
+    group: int
+    rows: int
+    shape: Shape
+
+    def __call__(self, names: Sequence[str]) -> list[pa.Array]:
+        stored = [n for n in names if self._is_stored(n)]
+        table = read_row_group(self.location, self.footer.path, self.file, self.group, stored)
+        return [keys.canonical(self._column(name, table)) for name in names]
+
+    def _is_stored(self, name: str) -> bool:
+        """The path's word counts for a partition column, whether or not the file repeats it."""
+        return name in self.footer.schema.names and not (
+            name in self.shape.partitions and name in self.footer.partition
+        )
+
+    def _column(self, name: str, table: pa.Table) -> Any:
+        kind = arrays.plain_type(self.shape.schema.field(name).type)
+        if name in self.shape.partitions and name in self.footer.partition:
+            return value_array(self.footer.partition[name], kind, self.rows)
+        if not self._is_stored(name):
+            return pa.nulls(self.rows, kind)
+        try:
+            return arrays.cast(arrays.plain(table.column(name)), kind)
+        except arrays.DoesNotFit as error:
+            raise SchemaMismatchError(
+                f"Key column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
+                f"target's common type {kind} cannot hold. Bring the files to one type first."
+            ) from None
+
+
+def read_row_group(
+    location: Location, path: str, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read whole columns of a row group by top-level name; a page that cannot be read is an error naming the file."""
+    try:
+        # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
+        table = file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise unreadable(location, path, error) from error
+    return table if columns is None else table.select(list(columns))
+
+
+def confirm_affected_files(
+    candidate_files: list[str], key_columns: Sequence[str], source_keys: Sequence[Any], filesystem: Any = None
+) -> list[str]:
+    """Scan candidate files to confirm which actually contain source keys; only `key_columns` are read."""
+    wanted = prune.key_table(key_columns, source_keys)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        holds = pool.map(lambda path: _holds_any(path, wanted, filesystem), candidate_files)
+        return [path for path, found in zip(candidate_files, holds, strict=True) if found]
+
+
+def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
+    location, name = locate_file(path, filesystem)
+    info = location.storage.stat(location.at(name))
+    if info is None:
+        raise FileNotFoundError(path)
+    footer = read_footer(location, type(info)(name, info.size, info.mtime_ns, info.inode), wanted.column_names)
+    shape = _file_shape(footer, wanted)
+    index = keys.KeyIndex([keys.canonical(_keys_as(wanted.column(k), shape.schema.field(k).type)) for k in shape.keys])
+    scan = Scan(footer, tuple(range(len(footer.row_groups))))
+    return any((index.find(batch.keys) >= 0).any() for batch in read_keys(location, scan, shape))
+
+
+def locate_file(path: str, filesystem: Any) -> tuple[Location, str]:
+    """A single file as a data set of its own, keeping the partition folders of its path."""
+    location = locate(path, filesystem)
+    parts = location.root.split("/")
+    depth = next((i for i, part in enumerate(parts) if "=" in part and i), len(parts) - 1)
+    return Location(location.storage, "/".join(parts[:depth]), location.shown), "/".join(parts[depth:])
+
+
+def _file_shape(footer: Footer, wanted: pa.Table) -> Shape:
+    partitions = [n for n in wanted.column_names if n not in footer.schema.names and n in footer.partition]
+    schema = pa.schema([*footer.schema, *(wanted.schema.field(n) for n in partitions)])
+    return Shape(schema, tuple(footer.schema.names), tuple(wanted.column_names), tuple(partitions))
+
+
+def _keys_as(column: pa.ChunkedArray, kind: pa.DataType) -> Any:
+    return arrays.cast(arrays.plain(column), arrays.plain_type(kind))
+
+
+__all__ = ["KeyBatch", "confirm_affected_files", "is_data_file", "read_keys", "read_row_group"]

@@ -1,0 +1,145 @@
+"""Parquet footers: schema, row groups and the bounds of key columns. Read once, passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
+from fsspeckit.core.plan.partitions import parse_hive_partition_path
+from fsspeckit.core.storage import Location
+
+_EXACT = Context(prec=80)
+_NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
+
+
+def read_footers(location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None) -> list[Footer]:
+    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return list(pool.map(lambda info: read_footer(location, info, columns), files))
+
+
+def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | None) -> Footer:
+    with open_parquet(location, info.path) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+    leaves = leaf_indexes(schema, metadata.num_columns)
+    wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
+    groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
+    return Footer(info, schema, groups, parse_hive_partition_path(info.path), metadata)
+
+
+def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Open a data file, with INT96 read in the unit that its writer used; a failure names the file."""
+    try:
+        source = location.storage.open_input(location.at(path))
+    except OSError as error:
+        raise unreadable(location, path, error) from error
+    try:
+        file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+        if has_int96(file.metadata):
+            file = pq.ParquetFile(
+                source,
+                metadata=file.metadata,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit=int96_unit(file.metadata),
+            )
+    except (pa.ArrowException, OSError, EOFError) as error:
+        source.close()
+        raise unreadable(location, path, error) from error
+    return file
+
+
+def unreadable(location: Location, path: str, error: BaseException) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"Cannot read {location.show(path)} as Parquet: {error}. Restore or remove the file; nothing was changed.",
+        operation="read",
+        path=path,
+    )
+
+
+def has_int96(metadata: pq.FileMetaData) -> bool:
+    return any(metadata.schema.column(i).physical_type == "INT96" for i in range(metadata.num_columns))
+
+
+def int96_unit(metadata: pq.FileMetaData) -> str:
+    """Spark and Hive write microseconds, of years that nanoseconds cannot reach; others write nanoseconds."""
+    return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
+
+
+def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:
+    """Which leaf column holds each flat top-level column.
+
+    By counting, not by name: a struct `s` with a leaf `id` and a column called `s.id` have the same path.
+    """
+    found, position = {}, 0
+    for field in schema:
+        width = leaf_count(field.type)
+        if width == 1 and not t.is_nested(field.type) and not t.is_duration(field.type):  # durations: Arrow's own unit
+            found[field.name] = position
+        position += width
+    return found if position == leaves else {}
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """How many Parquet columns a value of this type is stored in."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_count(kind.storage_type)
+    if t.is_nested(kind):
+        return sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields))
+    return 1
+
+
+def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int]) -> RowGroup:
+    group = metadata.row_group(index)
+    bounds = {}
+    for name, leaf in wanted.items():
+        found = _bounds(group.column(leaf), metadata.schema.column(leaf), group.num_rows)
+        if found is not None:
+            bounds[name] = found
+    return RowGroup(group.num_rows, group.total_byte_size, bounds)
+
+
+def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -> Bounds | None:
+    """Bounds that hold for every non-null value, or `None` if the statistics prove nothing."""
+    stats = chunk.statistics if chunk.is_stats_set else None
+    if stats is None:
+        return None
+    nulls = stats.null_count if stats.has_null_count else None
+    if nulls == rows:
+        return Bounds(None, None, nulls)
+    if not stats.has_min_max:
+        return None
+    lower, upper = (order_value(raw, column) for raw in (stats.min_raw, stats.max_raw))
+    if lower is None or upper is None or lower != lower or upper != upper:
+        return None
+    return Bounds(lower, upper, nulls)
+
+
+def order_value(raw: Any, column: pq.ColumnSchema) -> Any:
+    """A raw statistic as an order value; `None` for types whose order is not defined."""
+    physical, logical = column.physical_type, column.logical_type
+    kind = logical.type
+    if physical == "INT96" or kind in ("INTERVAL", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"):
+        return None
+    if kind == "DECIMAL":
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return _EXACT.scaleb(Decimal(unscaled), -column.scale)
+    if kind in ("TIMESTAMP", "TIME"):
+        return raw * _NANOS[_unit(logical)]
+    if kind == "INT" and raw < 0 and column.converted_type.startswith("UINT"):
+        return raw + (1 << (32 if physical == "INT32" else 64))
+    return int(raw) if physical == "BOOLEAN" else raw
+
+
+def _unit(logical: Any) -> str:
+    text = str(logical)
+    if "nano" in text:
+        return "NANOS"
+    return "MICROS" if "micro" in text else "MILLIS"

@@ -1,0 +1,61 @@
+"""The data files of a data set, and the refusal of directories that are not plain Parquet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsspeckit.core.errors import TargetError
+from fsspeckit.core.model import FileInfo
+from fsspeckit.core.storage import Location, locate
+
+SUMMARY_FILES = ("_metadata", "_common_metadata")
+
+
+def is_data_file(name: str) -> bool:
+    """`.parquet` and `.parq` files that are not hidden; `_metadata` and its kin are not data."""
+    return name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
+
+
+def list_files(location: Location) -> tuple[FileInfo, ...]:
+    """The data files, sorted by path. An absent data set has none."""
+    check_plain(location)
+    if not location.storage.is_dir(location.root):
+        return ()
+    found = location.storage.walk(location.root)
+    return tuple(sorted((f for f in found if is_data_file(f.path.rsplit("/", 1)[-1])), key=lambda f: f.path))
+
+
+def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
+    """List all Parquet data files below a data set directory.
+
+    Hidden names, names that begin with `_` and files that are not Parquet are left out.
+    """
+    location = locate(dataset_path, filesystem)
+    return [location.show(file.path) for file in list_files(location)]
+
+
+def summary_files(location: Location) -> list[str]:
+    """`_metadata` and `_common_metadata` in the data set's folder: stale after any change of the data."""
+    return [name for name in location.storage.names(location.root) if name in SUMMARY_FILES]
+
+
+def check_plain(location: Location) -> None:
+    """Refuse a file, and the directories of table formats: their logs would no longer match the files."""
+    storage, root = location.storage, location.root
+    if not storage.is_dir(root):
+        if storage.stat(root) is not None:
+            raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
+        return
+    names = set(storage.names(root))
+    for marker, kind in (("_delta_log", "Delta Lake"), (".hoodie", "Hudi")):
+        if marker in names:
+            raise _not_plain(location, kind, marker)
+    if "metadata" in names and any(n.endswith(".metadata.json") for n in storage.names(location.at("metadata"))):
+        raise _not_plain(location, "Iceberg", "metadata/*.metadata.json")
+
+
+def _not_plain(location: Location, kind: str, marker: str) -> TargetError:
+    return TargetError(
+        f"{location.shown} is a {kind} table (it has {marker}). Writing Parquet files behind its log would corrupt it; "
+        f"use {kind}'s own MERGE."
+    )

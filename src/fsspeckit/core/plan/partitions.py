@@ -1,0 +1,160 @@
+"""Hive partitions: what a path says of its rows, and where new rows go.
+
+Values in paths are text. They get the type of the source's column, so `month=01` equals 1 for an integer and "01"
+for a string. A value that cannot be read in that type equals nothing, and its files are never pruned by it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core import keys
+from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.model import Footer
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+# What Hive and Spark escape in a directory name; readers undo it.
+_ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f") | {chr(c) for c in range(32)}
+
+
+class Unreadable:
+    """A partition value that cannot be read in the column's type: equal to nothing, not even to itself."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] | None = None) -> dict[str, Any]:
+    """Read the `column=value` folders of a path; with `partition_columns`, only those.
+
+    >>> parse_hive_partition_path("/data/year=2024/month=12/file.parquet")
+    {'year': '2024', 'month': '12'}
+    """
+    found: dict[str, Any] = {}
+    for folder in posixpath.dirname(file_path).split("/"):
+        name, equals, value = folder.partition("=")
+        if equals and name:
+            found[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
+    if partition_columns is None:
+        return found
+    return {name: found[name] for name in partition_columns if name in found}
+
+
+def read_value(text: str | None, wanted: pa.DataType) -> Any:
+    """A path's text as a comparable value of the column's type; `None` for null, `Unreadable` if it is none."""
+    if text is None:
+        return None
+    try:
+        return identities(_parse(text, wanted))[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return Unreadable()
+
+
+def value_array(text: str | None, wanted: pa.DataType, length: int) -> pa.Array:
+    """A path's text as a constant column; null where it cannot be read."""
+    if text is None:
+        return pa.nulls(length, wanted)
+    try:
+        scalar = _parse(text, wanted)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return pa.nulls(length, wanted)
+    return pa.repeat(scalar, length)
+
+
+def _parse(text: str, wanted: pa.DataType) -> pa.Array:
+    raw = pa.array([text], pa.string())
+    if pa.types.is_binary(wanted) or pa.types.is_large_binary(wanted) or pa.types.is_fixed_size_binary(wanted):
+        return raw.cast(pa.binary()).cast(wanted)
+    if pa.types.is_timestamp(wanted) and wanted.tz is not None:
+        return _parse_zoned(raw, wanted)
+    if pa.types.is_time(wanted):
+        moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(wanted.unit))
+        return moment.cast(wanted)
+    return raw.cast(wanted)
+
+
+def _parse_zoned(raw: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+    """With an offset it is an instant; without one it is UTC, which is how we and most writers spell it."""
+    try:
+        return raw.cast(wanted)
+    except pa.ArrowInvalid:
+        return raw.cast(pa.timestamp(wanted.unit)).cast(pa.timestamp(wanted.unit, "UTC")).cast(wanted)
+
+
+def identities(column: Any) -> list[Any]:
+    """Values that equal themselves: NaN is one partition, as `nan` is one folder."""
+    return ["nan" if value != value else value for value in keys.order_values(column)]
+
+
+def spell(value: pa.Scalar) -> str:
+    """The folder text of a value; readable back by `read_value` in the same type."""
+    if not value.is_valid:
+        return NULL_PARTITION
+    kind = value.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        value = value.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+    if pa.types.is_floating(kind):
+        return escape(repr(float(value.as_py())))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return escape(_utf8(value))
+    return escape(value.cast(pa.string()).as_py())
+
+
+def _utf8(value: pa.Scalar) -> str:
+    try:
+        return bytes(value.as_py()).decode()
+    except UnicodeDecodeError:
+        raise SchemaMismatchError(
+            f"Binary partition value {value.as_py()!r} is not UTF-8 and cannot name a folder; choose another column."
+        ) from None
+
+
+def escape(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+
+
+@dataclass(frozen=True)
+class PartitionMap:
+    """The partition columns of a target, typed, and the folder that each known value tuple lives in."""
+
+    columns: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    folders: Mapping[tuple[Any, ...], str]
+
+    @classmethod
+    def of(cls, files: Iterable[Footer], columns: Sequence[str], types: Sequence[pa.DataType]) -> PartitionMap:
+        bare = cls(tuple(columns), tuple(types), {})
+        folders: dict[tuple[Any, ...], str] = {}
+        for footer in files:
+            values = bare.values(footer)
+            if values is not None:
+                folders.setdefault(values, posixpath.dirname(footer.path))
+        return cls(tuple(columns), tuple(types), folders)
+
+    def values(self, footer: Footer) -> tuple[Any, ...] | None:
+        """The file's partition tuple as comparable values, or `None` if its path does not name every column."""
+        if not self.columns or not set(self.columns) <= set(footer.partition):
+            return None
+        return tuple(read_value(footer.partition[c], t) for c, t in zip(self.columns, self.types, strict=True))
+
+    def folder(self, row: Mapping[str, pa.Scalar]) -> str:
+        """Where a row goes: the folder that holds its partition already, spelled as it is, or a new one."""
+        values = tuple(identities(_single(row[c], t))[0] for c, t in zip(self.columns, self.types, strict=True))
+        known = self.folders.get(values)
+        if known is not None:
+            return known
+        return "/".join(f"{escape(c)}={spell(row[c])}" for c in self.columns)
+
+
+def _single(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(value, 1).cast(kind) if value.is_valid else pa.nulls(1, kind)

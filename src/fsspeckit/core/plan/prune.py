@@ -1,0 +1,203 @@
+"""Pruning: prove from partition values and footer statistics that no source key is in a row group.
+
+Conservative throughout: `MIGHT_MATCH` unless proven `CANNOT_MATCH`. The classes of spec 001 at the end are views on
+the same two predicates that the pipeline uses.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.core import arrays, keys
+from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.model import Bounds, FileInfo, Footer, Profile, RowGroup, Shape
+from fsspeckit.core.plan.footers import read_footer
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.partitions import PartitionMap, read_value
+from fsspeckit.core.storage import locate
+
+MIGHT_MATCH = True
+CANNOT_MATCH = False
+
+Intervals = Sequence[tuple[Any, Any]] | None
+
+
+def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
+    """Could a value within `bounds` lie in one of the (sorted, disjoint) intervals?"""
+    if bounds is None or intervals is None:
+        return MIGHT_MATCH
+    if bounds.lower is None:  # nothing but nulls, and nulls match nothing
+        return CANNOT_MATCH
+    try:
+        first = bisect_left(intervals, bounds.lower, key=lambda interval: interval[1])
+        return first < len(intervals) and bool(intervals[first][0] <= bounds.upper)
+    except TypeError:  # types that do not compare prove nothing
+        return MIGHT_MATCH
+
+
+def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -> bool:
+    """A composite key cannot be in a row group if any one of its columns excludes it."""
+    return group.rows > 0 and all(
+        bounds_might_match(group.bounds.get(name), found) for name, found in intervals.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What is left of one file: row groups to scan, and whether its partition is one of the source's."""
+
+    footer: Footer
+    row_groups: tuple[int, ...]
+    reason: str
+    guard: bool
+
+
+def prune(files: Iterable[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
+    return [_prune_file(footer, shape, profile, partitions) for footer in files]
+
+
+def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: PartitionMap) -> Pruned:
+    values = partitions.values(footer)
+    elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
+    if elsewhere and shape.partition_in_key:
+        return Pruned(footer, (), "partition holds no source row", guard=False)
+    survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, profile.intervals))
+    if not survivors:
+        reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
+        return Pruned(footer, (), reason, guard=False)
+    reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
+    return Pruned(footer, survivors, reason, guard=elsewhere)
+
+
+def _partition_might_match(values: tuple[Any, ...], wanted: Iterable[tuple[Any, ...]]) -> bool:
+    """`Unreadable` values equal nothing but prove nothing either."""
+    known = tuple(values)
+    if any(type(v).__name__ == "Unreadable" for v in known):
+        return MIGHT_MATCH
+    return known in wanted
+
+
+@dataclass
+class ParquetFileMetadata:
+    """Metadata for a single Parquet file; `column_stats` maps a column to `min`, `max` and `null_count`.
+
+    A column without an entry has statistics that prove nothing. Text bounds are bytes, since a bound may be cut
+    within a character; times are nanoseconds and dates are days since 1970.
+    """
+
+    path: str
+    row_group_count: int
+    total_rows: int
+    column_stats: dict[str, dict[str, Any]]
+    partition_values: dict[str, Any] | None = None
+
+
+class ParquetMetadataAnalyzer:
+    """Extract and analyze Parquet file metadata for incremental rewrite planning."""
+
+    def analyze_dataset_files(self, dataset_path: str, filesystem: Any = None) -> list[ParquetFileMetadata]:
+        """Analyze all Parquet files of a data set; a file whose footer cannot be read has no statistics."""
+        location = locate(dataset_path, filesystem)
+        return [self._analyze(location, info) for info in list_files(location)]
+
+    def _analyze(self, location: Any, info: FileInfo) -> ParquetFileMetadata:
+        try:
+            footer = read_footer(location, info, None)
+        except UnreadableFileError:
+            footer = Footer(info, pa.schema([]), ())
+        stats = {n: s for n in footer.schema.names if (s := _file_stats(footer, n)) is not None}
+        shown, groups = location.show(info.path), len(footer.row_groups)
+        return ParquetFileMetadata(shown, groups, footer.rows, stats, dict(footer.partition) or None)
+
+
+def _file_stats(footer: Footer, column: str) -> dict[str, Any] | None:
+    bounds = [group.bounds.get(column) for group in footer.row_groups if group.rows]
+    known = [b for b in bounds if b is not None]
+    if not known or len(known) < len(bounds):
+        return None
+    nulls = None if any(b.nulls is None for b in known) else sum(b.nulls or 0 for b in known)
+    filled = [b for b in known if b.lower is not None]
+    if not filled:
+        return {"min": None, "max": None, "null_count": nulls}
+    return {"min": min(b.lower for b in filled), "max": max(b.upper for b in filled), "null_count": nulls}
+
+
+class ConservativeMembershipChecker:
+    """Conservative pruning using column statistics."""
+
+    def file_might_contain_keys(
+        self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str], source_keys: Sequence[Any]
+    ) -> bool:
+        """Could the file contain any of the source keys? Only statistics that prove the contrary say no."""
+        found = key_intervals(key_columns, source_keys)
+        stats = {n: _as_bounds(file_metadata.column_stats.get(n)) for n in key_columns}
+        return all(bounds_might_match(stats[n], found[n]) for n in key_columns)
+
+
+def _as_bounds(stats: Mapping[str, Any] | None) -> Bounds | None:
+    if stats is None or "min" not in stats or "max" not in stats:
+        return None
+    lower, upper = (_order_value(stats[k]) for k in ("min", "max"))
+    only_nulls = lower is None and upper is None and bool(stats.get("null_count"))
+    return Bounds(lower, upper, stats.get("null_count")) if only_nulls or None not in (lower, upper) else None
+
+
+def _order_value(value: Any) -> Any:
+    return keys.order_values(arrays.plain(pa.array([value])))[0]
+
+
+class PartitionPruner:
+    """Identify candidate files based on partition values."""
+
+    def identify_candidate_files(
+        self,
+        file_metadata: list[ParquetFileMetadata],
+        key_columns: Sequence[str],
+        source_keys: Sequence[Any],
+        partition_schema: pa.Schema | None = None,
+    ) -> list[str]:
+        """Keep the files whose partition values admit a source key.
+
+        Partition columns that are key columns are compared; of the others the keys say nothing, and nothing is
+        pruned by them. Without a `partition_schema`, values in paths are compared as text.
+        """
+        wanted = key_table(key_columns, source_keys)
+        return [f.path for f in file_metadata if self._admits(f.partition_values or {}, wanted, partition_schema)]
+
+    def _admits(self, values: Mapping[str, Any], wanted: pa.Table, schema: pa.Schema | None) -> bool:
+        for name in wanted.column_names:
+            if name in values and not _column_admits(values[name], wanted.column(name), schema, name):
+                return CANNOT_MATCH
+        return MIGHT_MATCH
+
+
+def _column_admits(text: Any, column: pa.ChunkedArray, schema: pa.Schema | None, name: str) -> bool:
+    kind = schema.field(name).type if schema is not None and name in schema.names else column.type
+    value = read_value(None if text is None else str(text), arrays.plain_type(kind))
+    if type(value).__name__ == "Unreadable":
+        return MIGHT_MATCH
+    try:
+        wanted = column.cast(kind)
+    except pa.ArrowException:
+        return MIGHT_MATCH
+    return value in keys.order_values(arrays.plain(wanted))
+
+
+def key_table(key_columns: Sequence[str], source_keys: Sequence[Any]) -> pa.Table:
+    """Keys given as Python values (tuples or mappings for composite keys) as a table."""
+    if isinstance(source_keys, pa.Table):
+        return source_keys.select(list(key_columns))
+    if len(key_columns) == 1 and not any(isinstance(k, (tuple, list, Mapping)) for k in source_keys):
+        source_keys = [(key,) for key in source_keys]
+    rows = [k if isinstance(k, Mapping) else dict(zip(key_columns, k, strict=True)) for k in source_keys]
+    return pa.table({name: pa.array([row[name] for row in rows]) for name in key_columns})
+
+
+def key_intervals(key_columns: Sequence[str], source_keys: Sequence[Any]) -> dict[str, Intervals]:
+    table = key_table(key_columns, source_keys)
+    return {name: keys.intervals(arrays.plain(table.column(name))) for name in key_columns}

@@ -1,0 +1,1 @@
+"""New bytes: a file's layout, the kernel that merges rows into it, and the one writer."""

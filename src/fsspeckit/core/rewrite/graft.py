@@ -1,0 +1,113 @@
+"""Give a new file the old one's words: schema elements, column paths and key-value metadata, byte for byte.
+
+PyArrow writes the pages and computes offsets and statistics, but it spells a schema its own way: it drops DuckDB's
+integer annotations, Spark's legacy list names, ENUM and INTERVAL. Pages depend only on the physical type and the
+levels of a leaf, so where those are equal the old footer's words can stand over the new pages.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from fsspeckit.core.rewrite import thrift
+
+MAGIC = b"PAR1"
+
+# Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
+_SCHEMA, _ROW_GROUPS, _KEY_VALUE = 2, 4, 5
+_COLUMNS, _META_DATA, _PATH = 1, 3, 3
+
+
+def footer_bytes(source: Any) -> bytes:
+    """The raw footer of an open Parquet file."""
+    size = source.size()
+    source.seek(size - 8)
+    length = int.from_bytes(source.read(8)[:4], "little")
+    source.seek(size - 8 - length)
+    return bytes(source.read(length))
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """What is taken over from an existing footer."""
+
+    schema: tuple[int, Any]
+    key_value: tuple[int, Any] | None
+    paths: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, footer: bytes) -> Graft:
+        fields = thrift.decode(footer)
+        schema = fields[_SCHEMA]
+        return cls(schema, fields.get(_KEY_VALUE), tuple(_leaf_paths(schema[1][1])))
+
+    def apply(self, footer: bytes) -> bytes:
+        fields = thrift.decode(footer)
+        fields[_SCHEMA] = self.schema
+        fields.pop(_KEY_VALUE, None)
+        if self.key_value is not None:
+            fields[_KEY_VALUE] = self.key_value
+        for group in fields[_ROW_GROUPS][1][1]:
+            for chunk, path in zip(group[_COLUMNS][1][1], self.paths, strict=True):
+                chunk[_META_DATA][1][_PATH] = path
+        return thrift.encode(fields)
+
+
+def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
+    """The `path_in_schema` of every leaf, from the flattened schema tree."""
+    paths: list[tuple[int, Any]] = []
+
+    def visit(position: int, above: list[bytes]) -> int:
+        element = elements[position]
+        children = element.get(5, (thrift.I32, 0))[1]
+        here = [*above, element[4][1]] if position else above
+        if not children and position:
+            paths.append((thrift.LIST, (thrift.BINARY, here)))
+        position += 1
+        for _ in range(children):
+            position = visit(position, here)
+        return position
+
+    visit(0, [])
+    return paths
+
+
+class GraftingSink(io.RawIOBase):
+    """A sink that holds back what is written after `hold()`, and grafts the footer found in it when closed."""
+
+    def __init__(self, sink: Any, graft: Graft | None) -> None:
+        self._sink, self._graft = sink, graft
+        self._held: bytearray | None = None
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        if self._held is not None:
+            self._held += view
+        else:
+            self._sink.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def hold(self) -> None:
+        self._held = bytearray()
+
+    def finish(self) -> int:
+        """Write the tail, grafted; returns the size of the file."""
+        held = bytes(self._held or b"")
+        if self._graft is not None:
+            length = int.from_bytes(held[-8:-4], "little")
+            footer = self._graft.apply(held[-8 - length : -8])
+            held = held[: -8 - length] + footer + len(footer).to_bytes(4, "little") + MAGIC
+        self.size += len(held) - len(self._held or b"")
+        self._sink.write(held)
+        self._sink.close()
+        return self.size
+
+    def abandon(self) -> None:
+        self._sink.close()

@@ -1,0 +1,199 @@
+"""Merge source rows into one file: row groups in, merged row groups out, in row order.
+
+The kernel does not know how matches were found. An engine hands it, per row group, the positions to replace and the
+rows to put there; every other row keeps its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core import arrays, schema
+from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
+from fsspeckit.core.plan.confirm import read_row_group
+from fsspeckit.core.plan.footers import open_parquet
+from fsspeckit.core.rewrite.graft import footer_bytes
+from fsspeckit.core.rewrite.int96 import check_int96
+from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
+from fsspeckit.core.storage import Location
+
+
+class Replacements(Protocol):
+    """The source rows that replace rows of one file."""
+
+    def rows(self, row_group: int) -> tuple[Any, pa.Table]:
+        """Ascending positions within the row group, and as many rows in the shape's plain schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to rewrite: its touched row groups, and the staged file to make of it.
+
+    `path` is where the commit puts the file. `template` is a file whose schema is the unified one, taken as the
+    model when the new values do not fit this file's own. `fresh` makes new files instead, named and cut as such.
+    """
+
+    footer: Footer
+    touched: tuple[int, ...]
+    staging: str
+    staged: str
+    path: str
+    template: Footer | None = None
+    fresh: WriteOptions | None = field(default=None)
+
+
+def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Replacements) -> Rewritten:
+    """Write the merged file into staging, unless every matched row already equals its source row."""
+    with open_parquet(location, job.footer.path, job.footer.metadata) as file:
+        merge = _Merge(location, shape, job, file, replacements)
+        if job.fresh is not None:
+            return Rewritten(job.footer.path, tuple(merge.into_fresh_files(job.fresh)))
+        change = merge.first_change()
+        if change is None:
+            return Rewritten(job.footer.path, ())
+        return Rewritten(job.footer.path, (merge.into_one_file(change),))
+
+
+def model_layout(location: Location, footer: Footer) -> Layout:
+    """The layout of an existing file, to write another one like it."""
+    with location.storage.open_input(location.at(footer.path)) as source:
+        raw = footer_bytes(source)
+    if footer.metadata is None:
+        with open_parquet(location, footer.path) as file:
+            footer = Footer(footer.info, footer.schema, footer.row_groups, footer.partition, file.metadata)
+    return Layout.like(footer, raw)
+
+
+@dataclass
+class _Merge:
+    location: Location
+    shape: Shape
+    job: Job
+    file: pq.ParquetFile
+    replacements: Replacements
+
+    def first_change(self) -> tuple[int, pa.Table] | None:
+        """The first row group in which a matched row differs from its source row, already read."""
+        for group in self.job.touched:
+            positions, rows = self.replacements.rows(group)
+            old = self._read(group)
+            matched = old.take(pa.array(positions))
+            if not all(self._same(matched, rows, name) for name in self.shape.stored):
+                return group, old
+        return None
+
+    def _same(self, old: pa.Table, new: pa.Table, name: str) -> bool:
+        if name not in old.column_names:
+            return bool(new.column(name).null_count == new.num_rows)
+        try:
+            return arrays.identical(arrays.cast(old.column(name), new.column(name).type), new.column(name))
+        except arrays.DoesNotFit:
+            return False
+
+    def into_one_file(self, change: tuple[int, pa.Table]) -> Staged:
+        layout = self._layout()
+        target = f"{self.job.staging}/{self.job.staged}"
+        with FileWriter(self.location.storage, target, layout) as writer:
+            for group in range(self.file.num_row_groups):
+                old = change[1] if group == change[0] else self._read(group)
+                writer.write_row_group(self._merged(group, old, layout.rows))
+            rows, size = writer.rows, writer.close()
+        self.location.storage.copy_mode(self.location.at(self.job.footer.path), target)
+        return Staged(self.job.staged, self.job.path, rows, size, self.job.footer.path)
+
+    def into_fresh_files(self, options: WriteOptions) -> list[Staged]:
+        layout = self._layout().compressed(options)
+        folder = self.job.footer.path.rpartition("/")[0]
+        with FreshFiles(self.location.storage, self.job.staging, layout, options) as files:
+            for group in range(self.file.num_row_groups):
+                files.write(folder, self._merged(group, self._read(group), layout.rows))
+            return files.finish()
+
+    def _merged(self, group: int, old: pa.Table, wanted: pa.Schema) -> pa.Table:
+        old = _as_schema(old, wanted)
+        if group not in self.job.touched:
+            return old
+        positions, rows = self.replacements.rows(group)
+        order = np.arange(old.num_rows, dtype=np.int64)
+        order[positions] = old.num_rows + np.arange(len(positions))
+        both = pa.concat_tables([old, _as_schema(rows, wanted)])
+        return both.take(pa.array(order))
+
+    def _read(self, group: int) -> pa.Table:
+        table = read_row_group(self.location, self.job.footer.path, self.file, group)
+        return pa.table([arrays.plain(c) for c in table.columns], schema=schema.plain_schema(table.schema))
+
+    def _layout(self) -> Layout:
+        """The file's own layout if the new values fit it, else the target's unified one."""
+        check_int96(self.location, self.job.footer.path, self.file)
+        own = model_layout(self.location, self.job.footer)
+        if self._fits(own.rows):
+            return own if self._stays_sorted(own) else own.unsorted()
+        if self.job.template is not None:
+            model = model_layout(self.location, self.job.template)
+            return model.unsorted()
+        columns = pa.schema([self.shape.schema.field(n) for n in self.shape.stored], self.file.schema_arrow.metadata)
+        return Layout.new(columns, WriteOptions(compression=_codec(self.file.metadata)))
+
+    def _fits(self, wanted: pa.Schema) -> bool:
+        unified = schema.plain_schema(self.shape.schema.field(n) for n in self.shape.stored)
+        if all(n in wanted.names and _equal(unified.field(n), wanted.field(n)) for n in unified.names):
+            return True
+        for group in self.job.touched:
+            _, rows = self.replacements.rows(group)
+            if not all(_column_fits(rows.column(n), wanted, n) for n in unified.names):
+                return False
+        return True
+
+    def _stays_sorted(self, layout: Layout) -> bool:
+        """A declared sort order stays true if the sorting columns are keys, or did not change."""
+        declared = layout.options.get("sorting_columns") or ()
+        names = [self.file.schema.column(s.column_index).path for s in declared]
+        if set(names) <= set(self.shape.keys):
+            return True
+        return not any(self._sorting_changed(group, names) for group in self.job.touched)
+
+    def _sorting_changed(self, group: int, names: Sequence[str]) -> bool:
+        positions, rows = self.replacements.rows(group)
+        old = self._read(group).take(pa.array(positions))
+        flat = [n for n in names if n in old.column_names]
+        return len(flat) < len(names) or not all(self._same(old, rows, n) for n in flat)
+
+
+def _column_fits(column: pa.ChunkedArray, wanted: pa.Schema, name: str) -> bool:
+    if name not in wanted.names:
+        return bool(column.null_count == len(column))
+    field_ = wanted.field(name)
+    if column.null_count and not field_.nullable:
+        return False
+    try:
+        arrays.cast(column, field_.type)
+    except arrays.DoesNotFit:
+        return False
+    return True
+
+
+def _equal(unified: pa.Field, own: pa.Field) -> bool:
+    return bool(unified.type == own.type) and (own.nullable or not unified.nullable)
+
+
+def _as_schema(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    return pa.table([_column(table, f) for f in wanted], schema=wanted)
+
+
+def _column(table: pa.Table, wanted: pa.Field) -> Any:
+    if wanted.name not in table.column_names:
+        return pa.nulls(table.num_rows, wanted.type)
+    return arrays.cast(table.column(wanted.name), wanted.type)
+
+
+def _codec(metadata: pq.FileMetaData) -> str:
+    found = metadata.row_group(0).column(0).compression.lower() if metadata.num_row_groups else "snappy"
+    return "none" if found == "uncompressed" else found.replace("_raw", "")

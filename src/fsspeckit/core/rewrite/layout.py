@@ -1,0 +1,176 @@
+"""A file's layout: what the writer has to be told so that a rewritten file is laid out like the old one.
+
+`Layout.like` reads it off an existing file and makes sure, by writing no rows into memory, that the physical type
+and the levels of every leaf come out the same; what cannot be reproduced is a `LayoutError`, never a silent change.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+from fsspeckit.core import arrays, schema
+from fsspeckit.core.errors import LayoutError
+from fsspeckit.core.model import Footer, WriteOptions
+from fsspeckit.core.plan.footers import leaf_count
+from fsspeckit.core.rewrite.graft import Graft
+
+# The widest decimal whose minimal fixed length is n bytes.
+_DECIMAL_DIGITS = {n: len(str(2 ** (8 * n - 1) - 1)) - 1 for n in range(1, 33)}
+_CODECS = {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`rows` are the plain columns of the file; `storage` is what the Parquet writer is given for them."""
+
+    rows: pa.Schema
+    storage: pa.Schema
+    options: Mapping[str, Any]
+    graft: Graft | None = None
+
+    @classmethod
+    def new(cls, columns: pa.Schema, options: WriteOptions) -> Layout:
+        """The layout of a file that has no model: Arrow's own."""
+        return cls(schema.plain_schema(columns), columns, {"compression": options.compression})
+
+    @classmethod
+    def like(cls, footer: Footer, raw: bytes) -> Layout:
+        """The layout of an existing file."""
+        old = footer.metadata
+        assert old is not None
+        rows = schema.plain_schema(footer.schema)
+        physical = [old.schema.column(i) for i in range(old.num_columns)]
+        flags = _flags(physical)
+        storage = _storage_schema(footer, physical)
+        written = _written_leaves(storage, flags)
+        _check_leaves(footer.path, physical, written)
+        return cls(rows, storage, {**flags, **_column_options(old, [leaf.path for leaf in written])}, Graft.of(raw))
+
+    def compressed(self, options: WriteOptions) -> Layout:
+        """The same columns in a new file, compressed as asked for."""
+        kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
+        return replace(self, options={**kept, "compression": options.compression})
+
+    def unsorted(self) -> Layout:
+        return replace(self, options={k: v for k, v in self.options.items() if k != "sorting_columns"})
+
+    def store(self, table: pa.Table) -> pa.Table:
+        """Plain columns in the types that the writer is given."""
+        columns = [_stored(table.column(f.name), f.type) for f in self.storage]
+        return pa.table(columns, schema=self.storage)
+
+
+def _flags(physical: Sequence[pq.ColumnSchema]) -> dict[str, Any]:
+    return {
+        "version": "2.6",
+        "use_deprecated_int96_timestamps": any(c.physical_type == "INT96" for c in physical),
+        "store_decimal_as_integer": any(_is_integer_decimal(c) for c in physical),
+    }
+
+
+def _is_integer_decimal(column: pq.ColumnSchema) -> bool:
+    return column.logical_type.type == "DECIMAL" and column.physical_type in ("INT32", "INT64")
+
+
+def _storage_schema(footer: Footer, physical: Sequence[pq.ColumnSchema]) -> pa.Schema:
+    """Plain types, except where the writer would choose another physical type for a flat column."""
+    fields, leaf = [], 0
+    mixed = any(c.physical_type == "INT96" for c in physical)
+    for field in schema.plain_schema(footer.schema):
+        kind = field.type
+        width = leaf_count(kind)
+        if not t.is_nested(kind) and leaf < len(physical):
+            kind = _storage_type(kind, physical[leaf], mixed)
+        leaf += width
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)
+
+
+def _storage_type(kind: pa.DataType, leaf: pq.ColumnSchema, mixed_timestamps: bool) -> pa.DataType:
+    if t.is_timestamp(kind) and leaf.physical_type == "INT64" and mixed_timestamps:
+        return pa.int64()
+    if t.is_decimal(kind) and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        digits = _DECIMAL_DIGITS.get(leaf.length, 0)
+        if digits >= kind.precision:
+            return pa.decimal128(digits, kind.scale) if digits <= 38 else pa.decimal256(digits, kind.scale)
+    if kind == pa.uint32() and leaf.physical_type == "INT64":
+        return pa.int64()
+    return kind
+
+
+def _written_leaves(storage: pa.Schema, flags: Mapping[str, Any]) -> list[pq.ColumnSchema]:
+    buffer = io.BytesIO()
+    pq.ParquetWriter(buffer, storage, store_schema=False, **flags).close()
+    written = pq.ParquetFile(buffer).schema
+    return [written.column(i) for i in range(len(written.names))]
+
+
+def _check_leaves(path: str, old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema]) -> None:
+    if len(old) == len(new):
+        wrong = next((o for o, n in zip(old, new, strict=True) if _physical(o) != _physical(n)), None)
+        if wrong is None:
+            return
+        problem = f"column {wrong.path!r} ({wrong.physical_type}, {wrong.logical_type})"
+    else:
+        problem = f"{len(old)} leaf columns, of which the writer would make {len(new)}"
+    raise LayoutError(
+        f"{path}: cannot be rewritten with its Parquet schema unchanged: {problem}. "
+        "Convert the file to a common layout first; nothing was changed.",
+        operation="rewrite",
+        path=path,
+    )
+
+
+def _physical(leaf: pq.ColumnSchema) -> tuple[Any, ...]:
+    length = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else None
+    return leaf.physical_type, length, leaf.max_definition_level, leaf.max_repetition_level
+
+
+def _column_options(old: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
+    """Codec, dictionary, statistics, bloom filters, page index and sort order of the old file."""
+    if old.num_row_groups == 0:
+        return {"compression": "snappy"}
+    groups = [old.row_group(i) for i in range(old.num_row_groups)]
+    chunks = [groups[0].column(i) for i in range(old.num_columns)]
+    by_path = list(zip(paths, chunks, strict=True))
+    blooms = [path for path, chunk in by_path if chunk.bloom_filter_offset is not None]
+    largest = max(group.num_rows for group in groups)
+    return {
+        "compression": {path: _CODECS.get(chunk.compression, chunk.compression) for path, chunk in by_path},
+        "use_dictionary": [path for path, chunk in by_path if chunk.has_dictionary_page or not chunk.num_values],
+        "write_statistics": [p for i, p in enumerate(paths) if old.schema.column(i).logical_type.type != "INTERVAL"],
+        "write_page_index": any(chunk.has_offset_index for chunk in chunks),
+        "bloom_filter_options": {path: {"ndv": largest, "fpp": 0.01} for path in blooms} or None,
+        "sorting_columns": _sorting(groups),
+        "store_schema": False,
+    }
+
+
+def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:
+    first = tuple(groups[0].sorting_columns)
+    return first if first and all(tuple(g.sorting_columns) == first for g in groups) else None
+
+
+def _stored(column: Any, kind: pa.DataType) -> Any:
+    if column.type == kind:
+        return column
+    if t.is_timestamp(column.type) and t.is_integer(kind):
+        return column.cast(pa.int64())
+    if arrays.plain_type(kind) == column.type:
+        return _encoded(column, kind)
+    return column.cast(kind)
+
+
+def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Back from the plain type to the one asked for: dictionaries, views, extension names."""
+    if isinstance(kind, pa.BaseExtensionType):
+        chunks = [pa.ExtensionArray.from_storage(kind, chunk) for chunk in column.cast(kind.storage_type).chunks]
+        return pa.chunked_array(chunks, kind)
+    return column.cast(kind)

@@ -1,0 +1,129 @@
+"""The one writer. DuckDB's `COPY` and Spark's writer do not keep an Arrow schema; PyArrow's does."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.model import Staged, WriteOptions
+from fsspeckit.core.rewrite.graft import GraftingSink
+from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.storage import Storage
+
+
+class FileWriter:
+    """One Parquet file: row groups as they are given, the footer grafted, synced to disk when it is closed."""
+
+    def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
+        self._storage, self._path, self._layout = storage, path, layout
+        self._sink = GraftingSink(storage.open_output(path), layout.graft)
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), layout.storage, **layout.options)
+        self.rows = 0
+
+    def write_row_group(self, table: pa.Table) -> None:
+        """`table` has the layout's plain columns."""
+        self._writer.write_table(self._layout.store(table), row_group_size=max(1, table.num_rows))
+        self.rows += table.num_rows
+
+    def close(self) -> int:
+        self._sink.hold()
+        self._writer.close()
+        size = self._sink.finish()
+        self._storage.sync_file(self._path)
+        return size
+
+    def abandon(self) -> None:
+        self._sink.hold()
+        self._writer.close()
+        self._sink.abandon()
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abandon()
+
+
+class FreshFiles:
+    """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`."""
+
+    def __init__(self, storage: Storage, staging: str, layout: Layout, options: WriteOptions) -> None:
+        self._storage, self._staging, self._layout, self._options = storage, staging, layout, options
+        self._token = uuid.uuid4().hex[:12]
+        self._folder = ""
+        self._file: FileWriter | None = None
+        self._name = ""
+        self._waiting: list[pa.Table] = []
+        self._done: list[Staged] = []
+
+    def write(self, folder: str, table: pa.Table) -> None:
+        """Append rows (the layout's plain columns, extra ones are dropped) to the files of a folder."""
+        if folder != self._folder:
+            self._end_file()
+            self._folder = folder
+        table = table.select(self._layout.rows.names)
+        while table.num_rows:
+            room = self._options.max_rows_per_file - self._rows_in_file()
+            self._waiting.append(table.slice(0, room))
+            table = table.slice(room)
+            self._flush(self._options.row_group_size)
+            if self._rows_in_file() >= self._options.max_rows_per_file:
+                self._end_file()
+
+    def write_empty(self, folder: str) -> None:
+        """A file without rows, so that the schema survives."""
+        self._folder = folder
+        self._open().write_row_group(self._layout.rows.empty_table())
+        self._end_file()
+
+    def finish(self) -> list[Staged]:
+        self._end_file()
+        return self._done
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.abandon()
+
+    def _rows_in_file(self) -> int:
+        return (self._file.rows if self._file else 0) + self._waiting_rows()
+
+    def _waiting_rows(self) -> int:
+        return sum(table.num_rows for table in self._waiting)
+
+    def _flush(self, size: int) -> None:
+        """Write full row groups of `size` rows; what is left waits."""
+        while self._waiting_rows() >= size and self._waiting_rows():
+            rows = pa.concat_tables(self._waiting)
+            self._open().write_row_group(rows.slice(0, size))
+            rest = rows.slice(size)
+            self._waiting = [rest] if rest.num_rows else []
+
+    def _open(self) -> FileWriter:
+        if self._file is None:
+            self._name = f"part-{self._token}-{len(self._done):05d}"
+            self._file = FileWriter(self._storage, posixpath.join(self._staging, self._name), self._layout)
+        return self._file
+
+    def _end_file(self) -> None:
+        if self._waiting_rows():
+            self._flush(self._waiting_rows())
+        if self._file is not None:
+            rows, size = self._file.rows, self._file.close()
+            target = posixpath.join(self._folder, f"{self._name}.parquet")
+            self._done.append(Staged(self._name, target, rows, size))
+            self._file = None
+
+    def __enter__(self) -> FreshFiles:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.abandon()

@@ -1,0 +1,215 @@
+"""Columns and types: the target's unified schema, and how a source is brought to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from fsspeckit.core import arrays
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
+from fsspeckit.core.model import Footer, Shape, Target
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+class CannotUnify(Exception):
+    """Two types have no common one."""
+
+
+def unify_footers(files: Sequence[Footer]) -> pa.Schema:
+    """One schema that every file's values fit into; `SchemaMismatchError` naming two files if there is none."""
+    unified = files[0].schema
+    origin = dict.fromkeys(unified.names, files[0].path)
+    absent: set[str] = set()
+    for footer in files:
+        _check_names(footer)
+        if footer.schema.equals(unified, check_metadata=False):
+            continue
+        absent |= set(unified.names) ^ set(footer.schema.names)
+        for field in footer.schema:
+            if field.name not in origin:
+                origin[field.name] = footer.path
+                unified = unified.append(field)
+            else:
+                unified = _merged(unified, field, origin[field.name], footer.path)
+    for name in absent:
+        unified = _replaced(unified, unified.field(name).with_nullable(True))
+    return unified
+
+
+def _check_names(footer: Footer) -> None:
+    names = footer.schema.names
+    if len(set(names)) < len(names):
+        twice = sorted({n for n in names if names.count(n) > 1})
+        raise SchemaMismatchError(f"{footer.path} has more than one column named {twice}; rename them first.")
+
+
+def _merged(unified: pa.Schema, field: pa.Field, first: str, second: str) -> pa.Schema:
+    known = unified.field(field.name)
+    try:
+        kind = unify(known.type, field.type)
+    except CannotUnify:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {known.type} in {first} and {field.type} in {second}: no common type. "
+            "Bring the files to one type first."
+        ) from None
+    return _replaced(unified, known.with_type(kind).with_nullable(known.nullable or field.nullable))
+
+
+def _replaced(schema: pa.Schema, field: pa.Field) -> pa.Schema:
+    return schema.set(schema.get_field_index(field.name), field)
+
+
+def unify(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The smallest type that holds the values of both.
+
+    >>> unify(pa.int32(), pa.int64())
+    DataType(int64)
+    """
+    if a == b:
+        return a
+    a, b = arrays.plain_type(a), arrays.plain_type(b)
+    if a == b or t.is_null(b):
+        return a
+    if t.is_null(a):
+        return b
+    kind = arrays.family(a)
+    if kind != arrays.family(b):
+        raise CannotUnify
+    if kind == "number":
+        return _unify_numbers(a, b)
+    if kind == "text":
+        return pa.large_string()
+    if kind == "binary":
+        return pa.large_binary() if t.is_large_binary(a) or t.is_large_binary(b) else pa.binary()
+    if kind == "date":
+        return pa.date32()
+    if kind in ("zoned timestamp", "naive timestamp"):
+        return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
+    if kind == "time":
+        return pa.time64(max(a.unit, b.unit, "us", key=_UNITS.index))
+    return _unify_nested(kind, a, b)
+
+
+def _unify_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    if t.is_floating(a) or t.is_floating(b):
+        return max(a, b, key=lambda k: k.bit_width) if t.is_floating(a) and t.is_floating(b) else pa.float64()
+    if t.is_decimal(a) or t.is_decimal(b):
+        return _unify_decimals(*(k if t.is_decimal(k) else pa.decimal128(20, 0) for k in (a, b)))
+    for candidate in (pa.int16(), pa.int32(), pa.int64()):
+        if all(k.bit_width + t.is_unsigned_integer(k) <= candidate.bit_width for k in (a, b)):
+            return candidate
+    return pa.uint64() if t.is_unsigned_integer(a) and t.is_unsigned_integer(b) else pa.decimal128(20, 0)
+
+
+def _unify_decimals(a: Any, b: Any) -> pa.DataType:
+    scale = max(a.scale, b.scale)
+    precision = max(a.precision - a.scale, b.precision - b.scale) + scale
+    if precision > 76:
+        raise CannotUnify
+    wide = precision > 38 or t.is_decimal256(a) or t.is_decimal256(b)
+    return pa.decimal256(precision, scale) if wide else pa.decimal128(precision, scale)
+
+
+def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
+    if kind == "list":
+        element = a.value_field.with_type(unify(a.value_type, b.value_type))
+        element = element.with_nullable(a.value_field.nullable or b.value_field.nullable)
+        return pa.large_list(element) if t.is_large_list(a) or t.is_large_list(b) else pa.list_(element)
+    if kind == "map":
+        return pa.map_(unify(a.key_type, b.key_type), unify(a.item_type, b.item_type))
+    if kind == "struct" and {f.name for f in a} == {f.name for f in b}:
+        other = {f.name: f for f in b}
+        return pa.struct(
+            [
+                f.with_type(unify(f.type, other[f.name].type)).with_nullable(f.nullable or other[f.name].nullable)
+                for f in a
+            ]
+        )
+    raise CannotUnify
+
+
+def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
+    """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones."""
+    check_columns(target, source, key_columns)
+    if target.schema is None:
+        stored = tuple(n for n in source.names if n not in target.partition_columns)
+        return Shape(source, stored, tuple(key_columns), target.partition_columns)
+    fields = list(target.schema)
+    fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
+    schema = pa.schema(fields, target.schema.metadata)
+    for field in schema:
+        _check_castable(field, source.field(field.name))
+    return Shape(schema, target.stored, tuple(key_columns), target.partition_columns)
+
+
+def _loose(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, arrays.plain_type(field.type))
+
+
+def check_columns(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> None:
+    twice = sorted({n for n in source.names if source.names.count(n) > 1})
+    if twice:
+        raise SchemaMismatchError(f"The source has more than one column named {twice}; rename them.")
+    _check_keys(source.names, key_columns, "the source")
+    wanted = list(target.partition_columns)
+    if target.schema is not None:
+        wanted = list(dict.fromkeys([*target.schema.names, *target.partition_columns]))
+    missing = [n for n in wanted if n not in source.names]
+    extra = [] if target.schema is None else [n for n in source.names if n not in wanted]
+    if missing or extra:
+        raise SchemaMismatchError(_columns_message(missing, extra))
+
+
+def _check_keys(names: Sequence[str], key_columns: Sequence[str], where: str) -> None:
+    missing = [k for k in key_columns if k not in names]
+    if missing:
+        raise ArgumentError(f"Key column {missing} not found in {where}. It has: {list(names)}.")
+
+
+def _columns_message(missing: list[str], extra: list[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"Columns missing from the source: {missing}.")
+    if extra:
+        parts.append(f"Columns of the source that the target does not have: {extra}.")
+    return " ".join(
+        [*parts, "Source rows replace whole rows, so both must have the same columns; select or add them first."]
+    )
+
+
+def _check_castable(wanted: pa.Field, given: pa.Field) -> None:
+    if not arrays.castable(arrays.plain_type(given.type), arrays.plain_type(wanted.type)):
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} is {given.type} in the source and {wanted.type} in the target: "
+            "values of these are not comparable. Cast the source's column."
+        )
+
+
+def conform(table: pa.Table, shape: Shape) -> pa.Table:
+    """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
+    columns = [_conformed(table.column(f.name), f) for f in shape.schema]
+    return pa.table(columns, schema=plain_schema(shape.schema))
+
+
+def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
+    return pa.schema([arrays.plain_field(f) for f in fields])
+
+
+def _conformed(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+    kind = arrays.plain_type(wanted.type)
+    try:
+        result = arrays.cast(arrays.plain(column), kind)
+    except arrays.DoesNotFit as error:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "
+            f"{error.args[0]!r} would not survive. Change the value, or the target's type."
+        ) from None
+    if not wanted.nullable and result.null_count:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} may not be null in the target; the source has {result.null_count} null(s) in it."
+        )
+    return result

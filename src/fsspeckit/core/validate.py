@@ -1,0 +1,123 @@
+"""What a merge refuses, in the words that say how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core import arrays, keys
+from fsspeckit.core.errors import ArgumentError, DuplicateKeyError, NullKeyError, PartitionMoveError
+from fsspeckit.core.model import Match, MergeStrategy, Profile
+
+
+def key_names(key_columns: Any) -> tuple[str, ...]:
+    """Key columns as a tuple of names; one name may be given as a string."""
+    names = (key_columns,) if isinstance(key_columns, str) else tuple(key_columns or ())
+    if not names:
+        raise ArgumentError("key_columns is empty. Name the columns that identify a row, e.g. key_columns=['id'].")
+    return _distinct("key_columns", names)
+
+
+def column_names(argument: str, columns: Any) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    return _distinct(argument, (columns,) if isinstance(columns, str) else tuple(columns))
+
+
+def _distinct(argument: str, names: tuple[Any, ...]) -> tuple[str, ...]:
+    wrong = [n for n in names if not isinstance(n, str)]
+    if wrong:
+        raise ArgumentError(f"{argument} takes column names, not {wrong[0]!r}.")
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"{argument} names a column twice: {list(names)}.")
+    return names
+
+
+def incremental(strategy: MergeStrategy) -> None:
+    if not strategy.incremental:
+        raise ArgumentError(
+            f"Incremental rewrite is not supported for {strategy.value!r}: it concerns every row of the target. "
+            f"Use write_parquet_dataset(..., strategy={strategy.value!r}, rewrite_mode='full')."
+        )
+
+
+def no_null_keys(null_counts: dict[str, int]) -> None:
+    found = {name: count for name, count in null_counts.items() if count}
+    if found:
+        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in found.items())
+        raise NullKeyError(
+            f"Key columns of the source contain NULL values: {counts}. A NULL matches nothing; drop or fill these rows."
+        )
+
+
+def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_columns: Sequence[str]) -> None:
+    if count:
+        raise DuplicateKeyError(
+            f"The source has duplicate keys: {count} key(s) of {list(key_columns)} occur more than once, e.g. "
+            f"{keys.show(samples)}. Keep one row per key, or use strategy='deduplicate'."
+        )
+
+
+def source(profile: Profile, key_columns: Sequence[str]) -> None:
+    no_null_keys(dict(profile.null_keys))
+    no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, key_columns)
+
+
+def partitions_unmoved(count: int, samples: Sequence[tuple[Any, ...]], partition_columns: Sequence[str]) -> None:
+    if count:
+        raise PartitionMoveError(
+            f"Partition columns {list(partition_columns)} cannot change for existing keys: {count} key(s) lie in "
+            f"another partition of the target, e.g. {keys.show(samples)}. Keep their partition, or delete the old rows "
+            "first."
+        )
+
+
+def no_moved_keys(match: Match, strategy: MergeStrategy, partition_columns: Sequence[str]) -> None:
+    if strategy.updates:
+        partitions_unmoved(match.moved, match.moved_samples, partition_columns)
+
+
+def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) -> None:
+    """Reject merges where the source has null keys.
+
+    Raises:
+        ValueError: if any key column contains NULL values.
+    """
+    no_null_keys({name: _column(source_table, name).null_count for name in key_names(key_columns)})
+
+
+def validate_partition_column_immutability(
+    source_table: pa.Table, target_table: pa.Table, key_columns: Sequence[str], partition_columns: Sequence[str]
+) -> None:
+    """Reject merges that would change partition columns for existing keys.
+
+    Raises:
+        ValueError: if a key that is in both tables has another partition value in the source.
+    """
+    names = key_names(key_columns)
+    validate_no_null_keys(source_table, names)
+    index = keys.KeyIndex([_canonical_as(source_table, name, target_table) for name in names])
+    rows = index.find([keys.canonical(arrays.plain(_column(target_table, name))) for name in names])
+    found = rows >= 0
+    moved = np.zeros(int(found.sum()), dtype=bool)
+    for name in partition_columns:
+        ours = _canonical_as(source_table, name, target_table).take(pa.array(rows[found]))
+        theirs = keys.canonical(arrays.plain(_column(target_table, name))).filter(pa.array(found))
+        moved |= keys.differ(ours, theirs)
+    shown = [_column(source_table, name) for name in names]
+    where = rows[found][moved]
+    partitions_unmoved(len(where), keys.sample(shown, where[:5].tolist()), partition_columns)
+
+
+def _canonical_as(table: pa.Table, name: str, like: pa.Table) -> pa.Array:
+    kind = arrays.plain_type(_column(like, name).type)
+    return keys.canonical(arrays.cast(arrays.plain(_column(table, name)), kind))
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise ArgumentError(f"Column {name!r} not found; the table has {table.column_names}.")
+    return table.column(name)

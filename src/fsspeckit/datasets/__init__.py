@@ -1,0 +1,1 @@
+"""What users hold: one `DatasetIO` per engine."""

@@ -1,0 +1,85 @@
+"""Sources that become an Arrow table: tables, batches, readers, anything with an Arrow stream, Parquet paths."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from fsspeckit.core.commit.session import warn_unfinished
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.storage import FsspecStorage, Location, locate
+
+
+def to_table(source: Any, filesystem: Any = None) -> pa.Table:
+    """Read a source of any supported kind as one Arrow table."""
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if isinstance(source, pa.RecordBatchReader):
+        return source.read_all()
+    if isinstance(source, (str, os.PathLike)):
+        return read_path(source, filesystem)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(s, (str, os.PathLike)) for s in source):
+        return pa.concat_tables([read_path(s, filesystem) for s in source], promote_options="default")
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source).read_all()
+    raise ArgumentError(
+        f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch or reader, anything "
+        "with an Arrow stream (pandas, Polars, a DuckDB relation), or a path to Parquet files."
+    )
+
+
+def read_path(path: str | os.PathLike[str], filesystem: Any = None) -> pa.Table:
+    """A Parquet file, or all data files of a directory."""
+    location = locate(path, filesystem)
+    if location.storage.is_dir(location.root):
+        return read_dataset(location)
+    if location.storage.stat(location.root) is None:
+        raise ArgumentError(f"{location.shown} does not exist.")
+    parent = Location(location.storage, location.parent, location.shown.rpartition("/")[0] or ".")
+    with open_parquet(parent, location.name) as file:
+        return file.read()
+
+
+def read_dataset(location: Location, columns: Any = None, filter: Any = None) -> pa.Table:
+    """All rows of a data set; partition columns get the types that PyArrow infers from the paths."""
+    warn_unfinished(location)
+    infos = list_files(location)
+    if not infos:
+        raise ArgumentError(f"{location.shown} has no Parquet files.")
+    footers = read_footers(location, infos, ())
+    return _dataset(location, infos, footers).to_table(columns=columns, filter=filter)
+
+
+def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Footer]) -> ds.Dataset:
+    found = ds.dataset(
+        [location.at(info.path) for info in infos],
+        filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pa.fs.LocalFileSystem(),
+        format=ds.ParquetFileFormat(coerce_int96_timestamp_unit=_int96_unit(footers)),
+        partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
+        partition_base_dir=location.root,
+    )
+    schema = unify_footers(footers)
+    fields = [_readable(field, found.schema) for field in schema]
+    fields += [field for field in found.schema if field.name not in schema.names]
+    return found.replace_schema(pa.schema(fields, schema.metadata))
+
+
+def _int96_unit(footers: list[Footer]) -> str | None:
+    units = {int96_unit(f.metadata) for f in footers if f.metadata is not None and has_int96(f.metadata)}
+    return units.pop() if len(units) == 1 else None
+
+
+def _readable(field: pa.Field, found: pa.Schema) -> pa.Field:
+    """A data set scan knows the storage of extension types only."""
+    if field.name in found.names and isinstance(field.type, pa.BaseExtensionType):
+        return field.with_type(found.field(field.name).type)
+    return field
