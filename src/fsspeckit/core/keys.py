@@ -113,7 +113,8 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
 def _largest_gaps(ordered: pa.Array, count: int) -> Any:
     """Positions after the `count` widest gaps of a sorted array, ascending."""
     line = _on_a_line(ordered)
-    gaps = np.diff(line)
+    with np.errstate(invalid="ignore"):  # the gap between two infinities
+        gaps = np.diff(line)
     open_gaps = np.flatnonzero(gaps > 0)
     if len(open_gaps) > count:
         open_gaps = open_gaps[np.argpartition(-gaps[open_gaps], count - 1)[:count]] if count else open_gaps[:0]
@@ -134,7 +135,8 @@ def _prefix_numbers(ordered: pa.Array) -> Any:
     """The eight bytes after the common prefix, as numbers."""
     first, last = ordered[0].as_py(), ordered[len(ordered) - 1].as_py()
     shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    padded = pc.binary_join_element_wise(pc.binary_slice(ordered, shared, shared + 8), b"\0" * 8, b"")
+    zeros, nothing = (pa.scalar(b, pa.large_binary()) for b in (b"\0" * 8, b""))
+    padded = pc.binary_join_element_wise(pc.binary_slice(ordered, shared, shared + 8), zeros, nothing)
     eight = pc.binary_slice(padded, 0, 8).cast(pa.binary()).cast(pa.binary(8))
     return np.frombuffer(eight.buffers()[1], dtype=">u8", count=len(eight)).astype(np.float64)
 

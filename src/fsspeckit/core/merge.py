@@ -18,7 +18,7 @@ from __future__ import annotations
 import posixpath
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -48,7 +48,7 @@ from fsspeckit.core.model import (
     WriteResult,
 )
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import PartitionMap
+from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
@@ -150,14 +150,13 @@ def write(
 def _write_target(
     engine: Engine, location: Location, mode: str, source: pa.Schema, partition_columns: tuple[str, ...] | None
 ) -> Target:
-    """An overwrite owes nothing to the old files but their partition columns, where the source has them."""
-    target = read_target(engine, location, (), partition_columns if mode == "append" else None)
+    """An overwrite owes nothing to the old files (which may be broken) but their partition columns."""
     if mode == "append":
-        return target
-    columns = partition_columns
-    if columns is None:
-        columns = tuple(c for c in target.partition_columns if c in source.names)
-    return Target((), None, (), columns)
+        return read_target(engine, location, (), partition_columns)
+    if partition_columns is None:
+        found = _named_in_paths(parse_hive_partition_path(f.path) for f in list_files(location))
+        partition_columns = tuple(c for c in found if c in source.names)
+    return Target((), None, (), partition_columns)
 
 
 def read_target(
@@ -174,12 +173,16 @@ def read_target(
 
 def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None) -> tuple[str, ...]:
     """The columns that paths name, in the order of the folders; they must be the ones given, if any are."""
-    found = tuple(dict.fromkeys(name for footer in files for name in footer.partition))
+    found = _named_in_paths(footer.partition for footer in files)
     if given is None:
         return found
     if found and set(found) != set(given):
         raise ArgumentError(f"partition_columns is {list(given)}, but the target is partitioned by {list(found)}.")
     return found or given
+
+
+def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for partition in partitions for name in partition))
 
 
 def _pin(
@@ -201,6 +204,7 @@ def _plan(
     engine: Engine, location: Location, pinned: Pinned, target: Target, shape: Shape, request: Request
 ) -> tuple[_Planned, Pinned]:
     """Everything up to the first write. The source may come back reduced to one row per key."""
+    validate.known_columns("dedup_order_by", request.dedup_order_by, shape.schema.names)
     profile = engine.profile(pinned)
     validate.no_null_keys(dict(profile.null_keys))
     if request.strategy is MergeStrategy.DEDUPLICATE and profile.duplicate_keys:

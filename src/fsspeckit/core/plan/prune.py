@@ -18,7 +18,7 @@ from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, Profile, RowGroup, Shape
 from fsspeckit.core.plan.footers import read_footer
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import PartitionMap, read_value
+from fsspeckit.core.plan.partitions import PartitionMap, Unreadable, read_value
 from fsspeckit.core.storage import locate
 
 MIGHT_MATCH = True
@@ -74,12 +74,9 @@ def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: Part
     return Pruned(footer, survivors, reason, guard=elsewhere)
 
 
-def _partition_might_match(values: tuple[Any, ...], wanted: Iterable[tuple[Any, ...]]) -> bool:
+def _partition_might_match(values: tuple[Any, ...], wanted: frozenset[tuple[Any, ...]]) -> bool:
     """`Unreadable` values equal nothing but prove nothing either."""
-    known = tuple(values)
-    if any(type(v).__name__ == "Unreadable" for v in known):
-        return MIGHT_MATCH
-    return known in wanted
+    return any(isinstance(v, Unreadable) for v in values) or values in wanted
 
 
 @dataclass
@@ -179,7 +176,7 @@ class PartitionPruner:
 def _column_admits(text: Any, column: pa.ChunkedArray, schema: pa.Schema | None, name: str) -> bool:
     kind = schema.field(name).type if schema is not None and name in schema.names else column.type
     value = read_value(None if text is None else str(text), arrays.plain_type(kind))
-    if type(value).__name__ == "Unreadable":
+    if isinstance(value, Unreadable):
         return MIGHT_MATCH
     try:
         wanted = column.cast(kind)

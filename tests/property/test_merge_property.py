@@ -1,0 +1,119 @@
+"""Every engine against the reference model: rows, counts, and the bytes of untouched files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import posixpath
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import reference
+from cases import Case, cases
+from hypothesis import HealthCheck, given, note, settings
+from support import all_names, data_files, fingerprint
+
+from fsspeckit import MergeValidationError
+
+ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
+
+
+@pytest.fixture
+def examples(request: pytest.FixtureRequest, engine: str) -> int:
+    return request.config.getoption("--examples") or {"pyarrow": 300, "spark": 15}.get(engine, 100)
+
+
+def test_merge_equals_the_reference(io: Any, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(cases(ALL))
+    def check(case: Case) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            check_case(io, case, Path(folder))
+
+    check()
+
+
+def check_case(io: Any, case: Case, folder: Path) -> None:
+    lake = case.write(folder / "lake")
+    before = fingerprint(lake)
+    note(f"{case}")
+    strategy = "upsert" if case.strategy == "deduplicate" else case.strategy
+    if case.strategy != "insert" and reference.moved(case.target, case.source, case.keys, case.partitions):
+        with pytest.raises(MergeValidationError, match="cannot change"):
+            run(io, case, lake)
+        assert fingerprint(lake) == before
+        return
+    expected, counts = reference.merge(case.target, case.source, case.keys, strategy)
+    result = run(io, case, lake)
+    assert Counter(inserted=result.inserted, updated=result.updated, deleted=result.deleted) == counts
+    assert (result.target_count_before, result.target_count_after) == (len(case.target), len(expected))
+    assert multiset(read(case, lake)) == multiset(expected)
+    assert {f.path for f in result.files} == {posixpath.join(lake, name) for name in data_files(lake)}
+    assert {f.path: f.row_count for f in result.files} == {f"{lake}/{n}": count(lake, n) for n in data_files(lake)}
+    assert all_names(folder)[0] == "lake" and all(n.startswith("lake") for n in all_names(folder))
+    if case.mode == "incremental" or counts.total() == 0:
+        assert untouched(case, before).items() <= fingerprint(lake).items()
+
+
+def run(io: Any, case: Case, lake: str) -> Any:
+    return io.write_parquet_dataset(
+        case.source_table(),
+        lake,
+        strategy=case.strategy,
+        key_columns=case.keys,
+        rewrite_mode=case.mode,
+        partition_columns=case.partitions or None,
+    )
+
+
+def untouched(case: Case, before: dict[str, Any]) -> dict[str, Any]:
+    """Files without a row whose key the source has; all of them for an insert."""
+    wanted = {reference.key_of(row, case.keys) for row in case.source}
+    numbers = [
+        i
+        for i, (_, rows, _) in enumerate(case.files)
+        if case.strategy == "insert" or not any(reference.key_of(r, case.keys) in wanted for r in rows)
+    ]
+    return {n: v for n, v in before.items() if posixpath.basename(n) in {f"f{i}.parquet" for i in numbers}}
+
+
+def count(lake: str, name: str) -> int:
+    rows: int = pq.read_metadata(Path(lake) / name).num_rows
+    return rows
+
+
+def read(case: Case, lake: str) -> list[dict[str, Any]]:
+    """All rows, in the types that were drawn: a new data set has the source's."""
+    found = []
+    for name in data_files(lake):
+        table = pq.ParquetFile(Path(lake) / name).read()
+        rows = pa.table({c: as_drawn(table.column(c), case.kinds[c].type) for c in table.column_names}).to_pylist()
+        folders = [part.partition("=") for part in name.split("/")[:-1]]
+        partition = {c: None if v.startswith("__HIVE") else case.kinds[c].type for c, _, v in folders}
+        values = {
+            c: None if partition[c] is None else pa.scalar(unquote(v)).cast(partition[c]).as_py() for c, _, v in folders
+        }
+        found += [{**row, **values} for row in rows]
+    return found
+
+
+def as_drawn(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Nanoseconds as numbers, since Python's datetime has none."""
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return column.cast(plain).cast(pa.int64() if kind == pa.timestamp("ns") else plain)
+
+
+def multiset(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(repr(sorted((name, shown(value)) for name, value in row.items())) for row in rows)
+
+
+def shown(value: Any) -> Any:
+    """Instants in one zone, whatever zone a file stores them in."""
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo else value
