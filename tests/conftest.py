@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fsspeckit.api import dataset_io
 
-ENGINES = ("pyarrow",)
+ENGINES = ("pyarrow", "duckdb", "duckdb-union")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +32,19 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One small Spark session for all tests of a worker."""
+    from spark_session import local_session
+
+    session = local_session()
+    yield session
+    session.stop()
+
+
 @pytest.fixture
-def io(engine: str) -> Any:
-    """The engine's `DatasetIO`."""
-    return dataset_io(engine)
+def io(engine: str, request: pytest.FixtureRequest) -> Any:
+    """The engine's `DatasetIO`; `duckdb-union` is DuckDB without its MERGE statement."""
+    if engine == "duckdb-union":
+        return dataset_io("duckdb", use_merge=False)
+    return dataset_io(engine, **({"spark": request.getfixturevalue("spark")} if engine == "spark" else {}))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import data_files, fingerprint, rows, write_lake
 
 from fsspeckit import MergeValidationError
+from support import data_files, fingerprint, rows, write_lake
 
 
 @pytest.fixture
@@ -89,6 +89,25 @@ def test_identical_rows_spare_the_file(io: Any, lake: str) -> None:
     result = io.merge(pa.table({"id": [5, 12], "x": ["old5", "old2"]}), lake, "upsert", ["id"])
     assert (result.inserted, result.updated, result.rewritten_files) == (0, 2, [])
     assert fingerprint(lake) == before
+
+
+@pytest.mark.parametrize("key", [0, "", b"", False, 0.0], ids=repr)
+def test_a_null_key_is_not_an_empty_one(io: Any, tmp_path: Path, key: Any) -> None:
+    kind = pa.scalar(key).type
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": pa.array([None, key], kind), "x": ["n", "e"]})})
+    result = io.merge(pa.table({"id": pa.array([key], kind), "x": ["E"]}), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (0, 1)
+    assert [(row["id"], row["x"]) for row in rows(lake)] == [(None, "n"), (key, "E")]
+
+
+@pytest.mark.parametrize("old, new", [(0.0, -0.0), (1.0, float("nan")), (None, 0.0), (float("nan"), None)], ids=repr)
+def test_every_difference_of_a_float_counts(io: Any, tmp_path: Path, old: Any, new: Any) -> None:
+    kind = pa.struct([("a", pa.list_(pa.float64()))])
+    files = {"f.parquet": pa.table({"id": [1], "x": pa.array([{"a": [old]}], kind)})}
+    lake = write_lake(tmp_path / "lake", files)
+    result = io.merge(pa.table({"id": [1], "x": pa.array([{"a": [new]}], kind)}), lake, "update", ["id"])
+    assert len(result.rewritten_files) == 1
+    assert repr(rows(lake)) == repr([{"id": 1, "x": {"a": [new]}}])
 
 
 def test_null_and_duplicate_keys_of_the_target(io: Any, tmp_path: Path) -> None:

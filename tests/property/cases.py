@@ -48,7 +48,9 @@ KEYS = {
 
 PAYLOADS = {
     "list": Kind(pa.list_(pa.int32()), (None, [], [1, None], [2, 3])),
-    "struct": Kind(pa.struct([("k0", pa.int64()), ("f", pa.float32())]), (None, {"k0": 1, "f": NAN}, {"k0": None, "f": 1.5})),
+    "struct": Kind(
+        pa.struct([("k0", pa.int64()), ("f", pa.float32())]), (None, {"k0": 1, "f": NAN}, {"k0": None, "f": 1.5})
+    ),
     "map": Kind(pa.map_(pa.string(), pa.int64()), (None, [], [("a", 1)], [("a", None), ("b", 2)])),
     "uint": Kind(pa.uint32(), (None, 0, 2**32 - 1), (pa.int64(),)),
     "large": Kind(pa.large_string(), (None, "", "long " * 20), (pa.string(),)),
@@ -167,7 +169,8 @@ def _source(
     for drawn in draw(st.lists(row, max_size=8)):
         chosen = dict(drawn)
         if target and draw(st.booleans()):
-            chosen |= {k: draw(st.sampled_from(target))[k] for k in keys}
+            existing = draw(st.sampled_from(target))
+            chosen |= {k: existing[k] for k in keys}
         key = key_of(chosen, keys)
         if key is None:
             continue

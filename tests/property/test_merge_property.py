@@ -16,9 +16,9 @@ import pytest
 import reference
 from cases import Case, cases
 from hypothesis import HealthCheck, given, note, settings
-from support import all_names, data_files, fingerprint
 
 from fsspeckit import MergeValidationError
+from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
 

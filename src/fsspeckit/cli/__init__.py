@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
-    from fsspeckit.cli.commands import cli
+    try:
+        from fsspeckit.cli.commands import cli
 
-    cli()
+        cli(prog_name="fsspeckit")
+    except KeyboardInterrupt:
+        sys.exit(130)

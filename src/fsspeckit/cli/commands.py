@@ -1,10 +1,139 @@
-"""The subcommands."""
+"""The subcommands. Everything heavy is imported when a command runs, so that `--help` answers at once."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import click
 
+from fsspeckit import __version__
+from fsspeckit.cli.group import Commands, say
+from fsspeckit.cli.options import ENGINES, MergeOptions, merge_options
+from fsspeckit.cli.output import emit, emit_json, save_html
+from fsspeckit.cli.sources import find, read_sources
 
-@click.group()
+_EPILOG = "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 130 interrupted."
+
+
+@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fsspeckit", message="%(prog)s %(version)s")
 def cli() -> None:
-    """MERGE for plain Parquet."""
+    """MERGE for plain Parquet: insert, update and upsert rows by key into a directory of Parquet files."""
+
+
+@cli.command(short_help="Merge Parquet files into a data set.")
+@merge_options
+@click.option("--dry-run", is_flag=True, help="Only plan: show what would happen and change nothing.")
+def merge(options: MergeOptions, dry_run: bool) -> None:
+    """Merge SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET."""
+    if dry_run:
+        _plan(options)
+        return
+    from fsspeckit.report.serial import document
+    from fsspeckit.report.terminal import ResultView
+
+    source = read_sources(options.sources)
+    io = options.dataset_io()
+    existed = _exists(options.target)
+    started = time.perf_counter()
+    result = io.merge(source, options.target, *options.asked, **options.writing)  # type: ignore[arg-type]
+    seconds = time.perf_counter() - started
+    if options.html:
+        save_html(result, options.target, options.html)
+    _note_target(existed, options, future=False)
+    if options.as_json:
+        emit_json(document(result, options.target))
+    else:
+        emit(ResultView(result, options.target, seconds))
+
+
+@cli.command(short_help="Show what a merge would do; change nothing.")
+@merge_options
+def plan(options: MergeOptions) -> None:
+    """Show what `merge` would do, file by file and with exact counts, and change nothing."""
+    _plan(options)
+
+
+def _plan(options: MergeOptions) -> None:
+    from fsspeckit.report.serial import document
+    from fsspeckit.report.terminal import PlanView
+
+    existed = _exists(options.target)
+    source = read_sources(options.sources)
+    found = options.dataset_io().plan(source, options.target, *options.asked)  # type: ignore[arg-type]
+    if options.html:
+        save_html(found, options.target, options.html)
+    _note_target(existed, options, future=True)
+    if options.as_json:
+        emit_json(document(found, options.target))
+    else:
+        emit(PlanView(found, options.target))
+
+
+def _exists(target: str) -> bool:
+    location = find(target)
+    return bool(location.storage.is_dir(location.root))
+
+
+def _note_target(existed: bool, options: MergeOptions, *, future: bool) -> None:
+    """A target that was not there may be a slip of the pen."""
+    if existed:
+        return
+    if options.strategy == "update":
+        say("Warning", f"{options.target} does not exist; there is nothing to update.")
+    elif future or _exists(options.target):
+        say("Note", f"{options.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
+
+
+@cli.command(short_help="Show what a data set is made of.")
+@click.argument("target")
+@click.option("-k", "--key", "keys", multiple=True, help="Show the range of this column, which pruning goes by.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
+    """Show files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
+    from fsspeckit.report.inspection import inspect as look
+    from fsspeckit.report.serial import document
+    from fsspeckit.report.terminal import InspectionView
+
+    find(target)
+    found = look(target, keys)
+    if found.unfinished:
+        say(
+            "Warning",
+            f"unfinished commit in {target}; rows may be missing or doubled until `fsspeckit recover {target}`.",
+        )
+    if as_json:
+        emit_json(document(found, target))
+    else:
+        emit(InspectionView(found))
+
+
+@cli.command(short_help="Finish or undo what a killed writer left.")
+@click.argument("target")
+@click.option("--lock-timeout", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def recover(target: str, lock_timeout: float, as_json: bool) -> None:
+    """Finish or undo what a killed writer left in the data set TARGET."""
+    from fsspeckit.api import recover as finish
+    from fsspeckit.core.errors import ArgumentError
+
+    if not _exists(target):
+        raise ArgumentError(f"{target} does not exist.")
+    done = finish(target, lock_timeout=lock_timeout)
+    if as_json:
+        emit_json({"target": target, "done": done})
+    else:
+        click.echo("\n".join(done) or f"Nothing to recover in {target}.")
+
+
+@cli.command(short_help="Build a sample lake and merge into it.")
+@click.option(
+    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Only this engine; may be repeated."
+)
+@click.option("--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake here and leave it.")
+def demo(**options: Any) -> None:
+    """Build a small sample lake, plan a merge, run it, and show what happened."""
+    from fsspeckit.cli.demo import run
+
+    run(**options)

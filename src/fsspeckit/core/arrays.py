@@ -125,6 +125,7 @@ def cast(array: Any, wanted: pa.DataType) -> Any:
     """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives."""
     if array.type == wanted:
         return array
+    array = _compact(array).cast(_nulls_typed(array.type, wanted))  # there is no way back from a type to null
     try:
         result = _convert(array, wanted)
         survived = identical(_convert(result, array.type), array)
@@ -135,6 +136,35 @@ def cast(array: Any, wanted: pa.DataType) -> Any:
     raise DoesNotFit(_example(array, wanted))
 
 
+def _compact(array: Any) -> Any:
+    """The values that a nested array shows: Arrow also casts those outside a slice and beneath a null."""
+    if not t.is_nested(array.type):
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_compact(chunk) for chunk in array.chunks], array.type)
+    if t.is_struct(array.type):
+        children = [_compact(child) for child in array.flatten()]
+        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
+    return array.take(pa.array(range(len(array)), pa.int64()))
+
+
+def _nulls_typed(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """`kind` with every null type within it replaced by the wanted type at its place."""
+    if t.is_null(kind):
+        return wanted
+    if t.is_struct(kind) and t.is_struct(wanted):
+        return pa.struct([f.with_type(_nulls_typed(f.type, wanted.field(f.name).type)) for f in kind])
+    if t.is_map(kind) and t.is_map(wanted):
+        item = kind.item_field.with_type(_nulls_typed(kind.item_type, wanted.item_type))
+        return pa.map_(kind.key_field, item, kind.keys_sorted)
+    if family(kind) == family(wanted) == "list":
+        element = kind.value_field.with_type(_nulls_typed(kind.value_type, wanted.value_type))
+        if t.is_fixed_size_list(kind):
+            return pa.list_(element, kind.list_size)
+        return pa.large_list(element) if t.is_large_list(kind) else pa.list_(element)
+    return kind
+
+
 def _convert(array: Any, wanted: pa.DataType) -> Any:
     if t.is_integer(array.type) and t.is_decimal(wanted):
         # Arrow asks for the precision of the integer type, not of the values.
@@ -142,6 +172,8 @@ def _convert(array: Any, wanted: pa.DataType) -> Any:
         return array.cast(whole).cast(wanted)
     if t.is_decimal(array.type) and t.is_decimal(wanted) and array.type.scale > wanted.scale:
         return array.cast(wanted)  # raises on a loss
+    if t.is_float16(wanted) or t.is_float16(array.type):  # no way to and from decimals
+        return array.cast(pa.float64()).cast(wanted)
     if t.is_date64(wanted) or t.is_date64(array.type):
         return array.cast(pa.date32()).cast(wanted)
     return array.cast(wanted)
@@ -151,14 +183,14 @@ def _example(array: Any, wanted: pa.DataType) -> Any:
     """One value that does not survive, found by halving."""
     while len(array) > 1:
         half = len(array) // 2
-        left = array.slice(0, half)
-        array = left if not _survives(left, wanted) else array.slice(half)
+        left, right = (_compact(part) for part in (array.slice(0, half), array.slice(half)))
+        array = left if not _survives(left, wanted) else right
     return array[0].as_py() if not _sub_microsecond(array.type) else str(array[0])
 
 
 def _sub_microsecond(kind: pa.DataType) -> bool:
     """Python's own time types cannot show nanoseconds."""
-    return (t.is_timestamp(kind) or t.is_time(kind) or t.is_duration(kind)) and kind.unit == "ns"
+    return bool(t.is_timestamp(kind) or t.is_time(kind) or t.is_duration(kind)) and bool(kind.unit == "ns")
 
 
 def _survives(array: Any, wanted: pa.DataType) -> bool:

@@ -29,11 +29,18 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
     """A key column holds plain values that have an equality."""
-    kind = arrays.plain_type(kind)
-    if t.is_nested(kind) or not (t.is_primitive(kind) or arrays.family(kind) in ("text", "binary", "number")):
+    if not is_plain_value(kind):
         raise SchemaMismatchError(
             f"Column {name!r} of type {kind} cannot be a key; use numbers, text, binary, dates or times."
         )
+
+
+def is_plain_value(kind: pa.DataType) -> bool:
+    """Numbers, text, binary, dates and times: they have an equality and an order."""
+    kind = arrays.plain_type(kind)
+    if t.is_nested(kind) or t.is_interval(kind):
+        return False
+    return bool(t.is_primitive(kind)) or arrays.family(kind) in ("text", "binary", "number")
 
 
 def canonical(column: Any) -> pa.Array:
@@ -97,8 +104,7 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
     array = arrays.one_array(column)
     if t.is_floating(array.type) and pc.any(pc.is_nan(array.cast(pa.float64()))).as_py():
         return None
-    if t.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
+    array = sortable(array)
     ordered = array.take(pc.sort_indices(array)).drop_null()
     if len(ordered) == 0:
         return []
@@ -108,6 +114,18 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
     return list(
         zip(order_values(ordered.take(pa.array(starts))), order_values(ordered.take(pa.array(ends))), strict=True)
     )
+
+
+def sortable(array: pa.Array) -> pa.Array:
+    """Arrow does not sort values of every width."""
+    kind = array.type
+    if t.is_fixed_size_binary(kind):
+        return array.cast(pa.binary())
+    if t.is_float16(kind):
+        return array.cast(pa.float64())
+    if t.is_decimal32(kind) or t.is_decimal64(kind):
+        return array.cast(pa.decimal128(kind.precision, kind.scale))
+    return array
 
 
 def _largest_gaps(ordered: pa.Array, count: int) -> Any:
@@ -215,6 +233,8 @@ class KeyIndex:
 
     def find(self, columns: Sequence[pa.Array]) -> Any:
         """For every target row the source row with its key, or -1."""
+        if not len(self._codes):
+            return np.full(len(columns[0]), -1, dtype=np.int64)
         found = self._lookups[0].find(columns[0])
         for lookup, pair, column in zip(self._lookups[1:], self._pairs, columns[1:], strict=True):
             other = lookup.find(column)

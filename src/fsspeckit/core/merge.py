@@ -25,6 +25,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from fsspeckit.core import arrays, keys, validate
+from fsspeckit.core.commit import ledger
+from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.engine import Engine, Pinned
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
@@ -52,6 +54,7 @@ from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_pa
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
+from fsspeckit.core.rewrite.stamp import stamped_copy
 from fsspeckit.core.schema import shape_of, unify_footers
 from fsspeckit.core.storage import Location
 
@@ -70,6 +73,7 @@ class Request:
     options: WriteOptions = field(default_factory=WriteOptions)
     replace: Replace | None = None
     lock_timeout: float = 60
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,13 @@ def run(engine: Engine, location: Location, source: Any, request: Request) -> Me
     """Merge `source` into the data set at `location`."""
     with writing(location, request.lock_timeout) as session:
         target = read_target(engine, location, request.key_columns, request.partition_columns)
+        if request.batch and ledger.is_replay(request.batch, target.ledger):
+            return _unchanged(location, target, request)
         pinned, shape = _pin(engine, source, target, request.key_columns, session)
         try:
             planned, pinned = _plan(engine, location, pinned, target, shape, request)
             rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
+            rewritten = _recorded(engine, location, planned, session, rewritten, inserted)
             removed = _removed(planned, rewritten)
             result = _result(location, planned, rewritten, inserted, removed)
             staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -156,7 +163,7 @@ def _write_target(
     if partition_columns is None:
         found = _named_in_paths(parse_hive_partition_path(f.path) for f in list_files(location))
         partition_columns = tuple(c for c in found if c in source.names)
-    return Target((), None, (), partition_columns)
+    return Target((), None, (), partition_columns, ledger.readable_entries(location, list_files(location)))
 
 
 def read_target(
@@ -168,7 +175,7 @@ def read_target(
     if not files:
         return Target((), None, (), columns)
     schema = unify_footers(files)
-    return Target(files, schema, tuple(schema.names), columns)
+    return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
 
 
 def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -204,7 +211,7 @@ def _plan(
     engine: Engine, location: Location, pinned: Pinned, target: Target, shape: Shape, request: Request
 ) -> tuple[_Planned, Pinned]:
     """Everything up to the first write. The source may come back reduced to one row per key."""
-    validate.known_columns("dedup_order_by", request.dedup_order_by, shape.schema.names)
+    validate.order_columns(request.dedup_order_by, shape.schema)
     profile = engine.profile(pinned)
     validate.no_null_keys(dict(profile.null_keys))
     if request.strategy is MergeStrategy.DEDUPLICATE and profile.duplicate_keys:
@@ -245,7 +252,7 @@ def _rewrite(
     touched = _touched(planned)
     folders = {posixpath.dirname(f.path) for f in touched}
     staging = session.stage(sorted(folders | {""}))
-    files = _new_files(planned.target, planned.shape, staging, request.options)
+    files = _new_files(planned.target, planned.shape, staging, request.options, request.batch)
     if full_merge and not planned.profile.rows:
         return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
     jobs = (
@@ -277,7 +284,24 @@ def _job(engine: Engine, location: Location, planned: _Planned, footer: Footer, 
         path=footer.path if how == "in_place" else _new_name(footer.path, planned.target),
         template=_template(planned.target),
         fresh=planned.request.options if planned.request.rewrite_mode == "full" else None,
+        ledger=ledger.with_batch(planned.target.ledger, planned.request.batch),
     )
+
+
+def _recorded(
+    engine: Engine,
+    location: Location,
+    planned: _Planned,
+    session: Session,
+    rewritten: list[Rewritten],
+    inserted: Sequence[Staged],
+) -> list[Rewritten]:
+    """A stream's batch that changed no file is recorded in the smallest one, or a replay could not be told."""
+    if planned.request.batch is None or inserted or any(r.staged for r in rewritten) or not planned.target.files:
+        return rewritten
+    smallest = min(planned.target.files, key=lambda f: f.info.size)
+    folder = session.stage([posixpath.dirname(smallest.path)])
+    return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))]
 
 
 def _new_name(path: str, target: Target) -> str:
@@ -289,8 +313,11 @@ def _new_name(path: str, target: Target) -> str:
     return name
 
 
-def _new_files(target: Target, shape: Shape, staging: str, options: WriteOptions) -> NewFiles:
-    return NewFiles(shape, _partition_map(target, shape), staging, options, _template(target))
+def _new_files(
+    target: Target, shape: Shape, staging: str, options: WriteOptions, batch: Batch | None = None
+) -> NewFiles:
+    entries = ledger.with_batch(target.ledger, batch)
+    return NewFiles(shape, _partition_map(target, shape), staging, options, _template(target), entries)
 
 
 def _template(target: Target) -> Footer | None:
@@ -302,8 +329,8 @@ def _template(target: Target) -> Footer | None:
 
 def _removed(planned: _Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
     """Old files whose rows now stand under another name."""
-    if planned.request.rewrite_mode == "full":
-        return [f.info for f in planned.target.files] if any(_counts(planned)) else []
+    if planned.request.rewrite_mode == "full" and any(_counts(planned)):
+        return [f.info for f in planned.target.files]
     moved = {r.path for r in rewritten if r.staged and r.staged[0].path != r.path}
     return [f.info for f in planned.target.files if f.path in moved]
 
@@ -358,6 +385,13 @@ def _result(
         preserved_files=by["preserved"],
         removed_files=[location.show(f.path) for f in removed],
     )
+
+
+def _unchanged(location: Location, target: Target, request: Request) -> MergeResult:
+    """The result of a batch that was committed before."""
+    files = [MergeFileMetadata(location.show(f.path), f.rows, "preserved", f.info.size) for f in target.files]
+    kept = [f.path for f in files]
+    return MergeResult(request.strategy.value, 0, target.rows, target.rows, 0, 0, 0, files, preserved_files=kept)
 
 
 def _describe(location: Location, planned: _Planned) -> MergePlan:

@@ -19,6 +19,9 @@ from fsspeckit.core.errors import ArgumentError
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
 
+# What Parquet knows; `pa.Codec` knows others, such as bz2, and raises a plain error for names it does not know.
+_CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+
 
 class MergeStrategy(enum.StrEnum):
     """What happens to rows whose key exists and to rows whose key is new.
@@ -143,13 +146,14 @@ class Target:
     """The data set before the merge.
 
     `schema` is the unified schema of all files, partition columns included; `stored` are the columns that files
-    hold, `partition_columns` those that paths name.
+    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `commit.ledger`).
     """
 
     files: tuple[Footer, ...]
     schema: pa.Schema | None
     stored: tuple[str, ...]
     partition_columns: tuple[str, ...]
+    ledger: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -267,7 +271,7 @@ class WriteOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name} must be a positive whole number, not {value!r}.")
-        if self.compression.lower() != "none" and not pa.Codec.is_available(self.compression.lower()):
+        if str(self.compression).lower() not in _CODECS:
             raise ArgumentError(
                 f"Unknown compression {self.compression!r}. Use 'snappy', 'zstd', 'gzip', 'lz4', 'brotli' or 'none'."
             )

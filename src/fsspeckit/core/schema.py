@@ -91,6 +91,8 @@ def unify(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
     if kind == "time":
         return pa.time64(max(a.unit, b.unit, "us", key=_UNITS.index))
+    if kind == "duration":
+        return pa.duration(max(a.unit, b.unit, key=_UNITS.index))
     return _unify_nested(kind, a, b)
 
 
@@ -183,10 +185,27 @@ def _columns_message(missing: list[str], extra: list[str]) -> str:
 
 def _check_castable(wanted: pa.Field, given: pa.Field) -> None:
     if not arrays.castable(arrays.plain_type(given.type), arrays.plain_type(wanted.type)):
-        raise SchemaMismatchError(
-            f"Column {wanted.name!r} is {given.type} in the source and {wanted.type} in the target: "
-            "values of these are not comparable. Cast the source's column."
-        )
+        raise _not_comparable(wanted.name, given.type, wanted.type)
+
+
+def _not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"Column {name!r} is {source} in the source and {target} in the target: "
+        "values of these are not comparable. Cast the source's column."
+    )
+
+
+def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.DataType:
+    """The type to compare a source column in: the target's if every value fits it, else one that holds both."""
+    try:
+        common = unify(column.type, target)
+    except CannotUnify:
+        raise _not_comparable(name, column.type, target) from None
+    try:
+        arrays.cast(arrays.plain(column), arrays.plain_type(target))
+    except arrays.DoesNotFit:
+        return common
+    return arrays.plain_type(target)
 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:

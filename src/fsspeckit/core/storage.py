@@ -12,9 +12,10 @@ import errno
 import fcntl
 import os
 import posixpath
+import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,8 @@ class Storage(Protocol):
     def walk(self, root: str) -> Iterator[FileInfo]: ...
     def stat(self, path: str) -> FileInfo | None: ...
     def is_dir(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool: ...
+    def is_link(self, path: str) -> bool: ...
     def names(self, folder: str) -> list[str]: ...
     def open_input(self, path: str) -> Any: ...
     def open_output(self, path: str) -> Any: ...
@@ -48,7 +51,7 @@ class Storage(Protocol):
     def sync_file(self, path: str) -> None: ...
     def sync_folder(self, path: str) -> None: ...
     def copy_mode(self, source: str, target: str) -> None: ...
-    def lock(self, root: str, timeout: float, owner: str) -> contextlib.AbstractContextManager[None]: ...
+    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> contextlib.AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True)
@@ -117,34 +120,52 @@ class LocalStorage:
         return self._walk(root, "", set())
 
     def _walk(self, folder: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[FileInfo]:
-        here = os.stat(folder)
+        try:
+            here = os.stat(folder)
+            with os.scandir(folder) as entries:
+                ordered = sorted(entries, key=lambda e: e.name)
+        except FileNotFoundError:  # gone since the folder above was read
+            return
         if (here.st_dev, here.st_ino) in above:  # a link that leads back up
             return
         inside = above | {(here.st_dev, here.st_ino)}
-        with os.scandir(folder) as entries:
-            ordered = sorted(entries, key=lambda e: e.name)
         for entry in ordered:
             path = prefix + entry.name
             if entry.is_dir():
                 if not skipped_folder(entry.name):
                     yield from self._walk(entry.path, path + "/", inside)
             elif entry.is_file():
-                yield _info(path, entry.stat())
+                with contextlib.suppress(FileNotFoundError):  # gone since the folder was read
+                    yield _info(path, entry.stat())
 
     def stat(self, path: str) -> FileInfo | None:
         try:
             return _info(path, os.stat(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
 
+    def is_file(self, path: str) -> bool:
+        """Is there something that is not a folder?"""
+        try:
+            return not stat.S_ISDIR(os.stat(path).st_mode)
+        except OSError:
+            return False
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise
 
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
@@ -197,25 +218,30 @@ class LocalStorage:
         os.chmod(target, old.st_mode & 0o7777)
 
     @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: str) -> Iterator[None]:
+    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
         """`flock` on the folder itself: no file to trip over, and a dead owner's lock is gone."""
         deadline = time.monotonic() + timeout
         while True:
-            handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+            handle = _open_folder(root)
             try:
                 while not _try_flock(handle):
                     if time.monotonic() >= deadline:
-                        raise _locked(root, timeout, self, owner)
+                        raise _locked(root, timeout, owner())
                     time.sleep(0.05)
                 if _same_folder(handle, root):
                     yield
                     return
             finally:
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too
                 os.close(handle)
 
 
-def _info(path: str, stat: os.stat_result) -> FileInfo:
-    return FileInfo(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+# A path that cannot be there: nothing at it, a file above it, a name too long for any file.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+
+
+def _info(path: str, found: os.stat_result) -> FileInfo:
+    return FileInfo(path, found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def _fsync(path: str, flags: int) -> None:
@@ -227,6 +253,15 @@ def _fsync(path: str, flags: int) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def _open_folder(root: str) -> int:
+    """Open a folder, or make it: a writer that was refused removes the folder it made, at any time."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(root)
 
 
 def _try_flock(handle: int) -> bool:
@@ -242,19 +277,14 @@ def _same_folder(handle: int, root: str) -> bool:
     try:
         there = os.stat(root)
     except FileNotFoundError:
-        os.makedirs(root, exist_ok=True)
         return False
     here = os.fstat(handle)
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _locked(root: str, timeout: float, storage: Storage, owner: str) -> DatasetLockedError:
-    try:
-        who = storage.read_bytes(owner).decode()
-    except OSError:
-        who = "another process"
+def _locked(root: str, timeout: float, owner: str) -> DatasetLockedError:
     return DatasetLockedError(
-        f"{root} is locked by {who}; waited {timeout:g} s. Let it finish, or raise lock_timeout.", operation="lock"
+        f"{root} is locked by {owner}; waited {timeout:g} s. Let it finish, or raise lock_timeout.", operation="lock"
     )
 
 
@@ -289,6 +319,12 @@ class FsspecStorage:
 
     def is_dir(self, path: str) -> bool:
         return bool(self.fs.isdir(path))
+
+    def is_file(self, path: str) -> bool:
+        return bool(self.fs.isfile(path))
+
+    def is_link(self, path: str) -> bool:
+        return False
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -336,7 +372,7 @@ class FsspecStorage:
         """Nothing to do: objects have no mode."""
 
     @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: str) -> Iterator[None]:
+    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
         """Within this process. Stores that other processes write to are refused until they have a real lock."""
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
@@ -347,7 +383,7 @@ class FsspecStorage:
         with self._guard:
             lock = self._locks.setdefault((id(type(self.fs)), root), threading.Lock())
         if not lock.acquire(timeout=timeout):
-            raise _locked(root, timeout, self, owner)
+            raise _locked(root, timeout, owner())
         try:
             yield
         finally:

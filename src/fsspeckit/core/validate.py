@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import arrays, keys
+from fsspeckit.core import arrays, keys, schema
 from fsspeckit.core.errors import ArgumentError, DuplicateKeyError, NullKeyError, PartitionMoveError
 from fsspeckit.core.model import Match, MergeStrategy, Profile
 
@@ -34,6 +34,15 @@ def _distinct(argument: str, names: tuple[Any, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ArgumentError(f"{argument} names a column twice: {list(names)}.")
     return names
+
+
+def order_columns(names: Sequence[str], columns: pa.Schema) -> None:
+    missing = [n for n in names if n not in columns.names]
+    if missing:
+        raise ArgumentError(f"dedup_order_by names {missing}, which the source does not have. It has: {columns.names}.")
+    unordered = [n for n in names if not keys.is_plain_value(columns.field(n).type)]
+    if unordered:
+        raise ArgumentError(f"dedup_order_by names {unordered}, whose values have no order; name other columns.")
 
 
 def incremental(strategy: MergeStrategy) -> None:
@@ -99,22 +108,25 @@ def validate_partition_column_immutability(
     """
     names = key_names(key_columns)
     validate_no_null_keys(source_table, names)
-    index = keys.KeyIndex([_canonical_as(source_table, name, target_table) for name in names])
-    rows = index.find([keys.canonical(arrays.plain(_column(target_table, name))) for name in names])
+    ours, theirs = {}, {}
+    for name in [*names, *partition_columns]:
+        ours[name], theirs[name] = _canonical_pair(source_table, target_table, name)
+    index = keys.KeyIndex([ours[name] for name in names])
+    rows = index.find([theirs[name] for name in names])
     found = rows >= 0
     moved = np.zeros(int(found.sum()), dtype=bool)
     for name in partition_columns:
-        ours = _canonical_as(source_table, name, target_table).take(pa.array(rows[found]))
-        theirs = keys.canonical(arrays.plain(_column(target_table, name))).filter(pa.array(found))
-        moved |= keys.differ(ours, theirs)
+        moved |= keys.differ(ours[name].take(pa.array(rows[found])), theirs[name].filter(pa.array(found)))
     shown = [_column(source_table, name) for name in names]
     where = rows[found][moved]
     partitions_unmoved(len(where), keys.sample(shown, where[:5].tolist()), partition_columns)
 
 
-def _canonical_as(table: pa.Table, name: str, like: pa.Table) -> pa.Array:
-    kind = arrays.plain_type(_column(like, name).type)
-    return keys.canonical(arrays.cast(arrays.plain(_column(table, name)), kind))
+def _canonical_pair(source_table: pa.Table, target_table: pa.Table, name: str) -> tuple[pa.Array, pa.Array]:
+    columns = [_column(table, name) for table in (source_table, target_table)]
+    kind = schema.comparable_type(name, columns[0], columns[1].type)
+    ours, theirs = (keys.canonical(arrays.cast(arrays.plain(column), kind)) for column in columns)
+    return ours, theirs
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError
@@ -37,26 +39,74 @@ def to_table(source: Any, filesystem: Any = None) -> pa.Table:
     )
 
 
+def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
+    """A source of any supported kind as a stream of record batches, no more of it in memory than there was."""
+    if isinstance(source, pa.RecordBatchReader):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _path_reader(source, filesystem)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(s, (str, os.PathLike)) for s in source):
+        return _chained([_path_reader(s, filesystem) for s in source])
+    if not isinstance(source, (pa.Table, pa.RecordBatch)) and hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source)
+    return to_table(source, filesystem).to_reader()
+
+
+def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatchReader:
+    location = locate(path, filesystem)
+    if location.storage.is_dir(location.root):
+        return open_dataset(location).scanner(batch_size=16_384, batch_readahead=4, fragment_readahead=1).to_reader()
+    file = _open_file(location)
+    return pa.RecordBatchReader.from_batches(file.schema_arrow, _batches(file))
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    with file:
+        yield from file.iter_batches(batch_size=16_384)
+
+
+def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    """Streams one after the other, with the columns of all of them."""
+    schema = pa.unify_schemas([reader.schema for reader in readers])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for reader in readers:
+            for batch in reader:
+                parts = [schema.empty_table(), pa.Table.from_batches([batch])]
+                yield from pa.concat_tables(parts, promote_options="default").to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
 def read_path(path: str | os.PathLike[str], filesystem: Any = None) -> pa.Table:
     """A Parquet file, or all data files of a directory."""
     location = locate(path, filesystem)
     if location.storage.is_dir(location.root):
         return read_dataset(location)
-    if location.storage.stat(location.root) is None:
-        raise ArgumentError(f"{location.shown} does not exist.")
-    parent = Location(location.storage, location.parent, location.shown.rpartition("/")[0] or ".")
-    with open_parquet(parent, location.name) as file:
+    with _open_file(location) as file:
         return file.read()
 
 
+def _open_file(location: Location) -> pq.ParquetFile:
+    if location.storage.stat(location.root) is None:
+        raise ArgumentError(f"{location.shown} does not exist.")
+    parent = Location(location.storage, location.parent, location.shown.rpartition("/")[0] or ".")
+    return open_parquet(parent, location.name)
+
+
 def read_dataset(location: Location, columns: Any = None, filter: Any = None) -> pa.Table:
-    """All rows of a data set; partition columns get the types that PyArrow infers from the paths."""
+    """All rows of a data set."""
+    return open_dataset(location).to_table(columns=columns, filter=filter)
+
+
+def open_dataset(location: Location) -> ds.Dataset:
+    """The data files as one; partition columns get the types that PyArrow infers from the paths."""
     warn_unfinished(location)
     infos = list_files(location)
     if not infos:
         raise ArgumentError(f"{location.shown} has no Parquet files.")
     footers = read_footers(location, infos, ())
-    return _dataset(location, infos, footers).to_table(columns=columns, filter=filter)
+    return _dataset(location, infos, footers)
 
 
 def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Footer]) -> ds.Dataset:

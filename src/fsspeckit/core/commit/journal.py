@@ -74,12 +74,12 @@ class Journal:
 
 def _check_inside(path: str) -> None:
     parts = path.split("/")
-    if path.startswith("/") or ".." in parts or "" in parts or "." in parts:
+    if {"", ".", ".."} & set(parts) or "\0" in path:
         raise ValueError(f"{path!r} is not a path inside the data set")
 
 
 def _check_name(name: str) -> None:
-    if "/" in name or name in ("", ".", ".."):
+    if name in ("", ".", "..") or {"/", "\0"} & set(name):
         raise ValueError(f"{name!r} is not a file name")
 
 

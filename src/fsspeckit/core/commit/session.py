@@ -11,46 +11,74 @@ engine, or by `fsspeckit recover`.
 from __future__ import annotations
 
 import contextlib
-import os
+import errno
 import posixpath
-import socket
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from fsspeckit.core.commit import journal, staging
+from fsspeckit.core.commit import journal, owner, staging
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, TargetChangedError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.plan.listing import check_plain, list_files, summary_files
 from fsspeckit.core.storage import Location
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def writing(location: Location, lock_timeout: float = 60) -> Iterator[Session]:
     """Hold the data set for writing. What the session staged and did not commit is gone when it ends."""
+    with _holding(location, lock_timeout) as made:
+        recover_locked(location, new=bool(made))
+        session = Session(location)
+        try:
+            session.announce()
+            yield session
+        except OSError as error:
+            if error.errno in _FULL:
+                raise _no_room(location, error) from error
+            raise
+        finally:
+            session.close()
+
+
+@contextlib.contextmanager
+def _holding(location: Location, lock_timeout: float) -> Iterator[list[str]]:
+    """Make the data set's folder if need be, and lock it; yields the folders made."""
     check_plain(location)
     made = _make_root(location)
-    try:
-        owner = posixpath.join(staging.homes(location)[0], staging.OWNER)
-        with location.storage.lock(location.root, lock_timeout, owner):
-            recover_locked(location)
-            session = Session(location)
-            try:
-                yield session
-            finally:
-                session.close()
-    finally:
-        for folder in reversed(made):  # a data set that did not come to be leaves no folder behind
-            with contextlib.suppress(OSError):
-                location.storage.remove_folder(folder)
+    with location.storage.lock(location.root, lock_timeout, lambda: _owner(location)):
+        try:
+            yield made
+        finally:  # a data set that did not come to be leaves no folder behind; others may wait for the lock on it
+            for folder in reversed(made):
+                with contextlib.suppress(OSError):
+                    location.storage.remove_folder(folder)
 
 
 def _make_root(location: Location) -> list[str]:
     try:
-        return location.storage.make_folder(location.root)
+        made = location.storage.make_folder(location.root)
+        for folder in made:
+            location.storage.sync_folder(posixpath.dirname(folder))
     except OSError as error:
         raise DatasetMergeError(f"Cannot create {location.shown}: {error}.", operation="stage") from error
+    return made
+
+
+def _owner(location: Location) -> str:
+    return owner.describe(location.storage, staging.homes(location))
+
+
+def _no_room(location: Location, error: OSError) -> DatasetMergeError:
+    return DatasetMergeError(
+        f"Cannot write to {location.shown}: {error}. New files are staged beside the data set before they replace old "
+        "ones; make room for them. Nothing was changed.",
+        operation="stage",
+    )
 
 
 @dataclass
@@ -58,60 +86,74 @@ class Session:
     """A writer that holds the lock."""
 
     location: Location
+    _since: float = field(default_factory=time.time)
     _staging: str | None = None
-    _committed: bool = field(default=False)
+    _probed: set[str] = field(default_factory=set)
+    _state: Literal["open", "recorded", "done"] = "open"
+
+    def announce(self) -> None:
+        """Tell those who wait who we are, from the first moment if the parent can be written."""
+        with contextlib.suppress(OSError):
+            owner.announce(self.location.storage, staging.homes(self.location)[0], self._since)
 
     def stage(self, folders: Sequence[str]) -> str:
         """The staging folder, made on first use; a rename from it into `folders` is known to work."""
+        unknown = sorted({*folders} - self._probed)
+        self._probed.update(unknown)
         if self._staging is None:
-            self._staging = staging.create(self.location, folders)
-            home = posixpath.dirname(self._staging)
-            self.location.storage.write_bytes(posixpath.join(home, staging.OWNER), _owner())
+            self._staging = staging.create(self.location, unknown)
+            owner.announce(self.location.storage, posixpath.dirname(self._staging), self._since)
         else:
-            staging.check_reach(self.location, self._staging, folders)
+            staging.check_reach(self.location, self._staging, unknown)
         return self._staging
 
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
+        if not staged and not removed:
+            return
+        folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
         check_unchanged(self.location, expected)
-        summaries = [self._stat(name) for name in summary_files(self.location)]
+        summaries = [info for name in summary_files(self.location) if (info := self._stat(name))]
         replaced = {s.path for s in staged}
         gone = [f for f in removed if f.path not in replaced]
         record = journal.Journal.of(staged, [*gone, *summaries])
-        folder = self.stage(())
         journal.write(self.location, folder, record)
-        self._committed = True
+        self._state = "recorded"
         try:
-            journal.apply(self.location, folder, record)
+            self._finish(folder, record)
+        except KeyboardInterrupt:
+            self._finish(folder, record)
+            raise
         except OSError as error:
             raise CommitUnfinishedError(
                 f"The commit to {self.location.shown} is recorded but could not be finished: {error}. Remove the cause "
                 "and run `fsspeckit recover`, or write again.",
                 operation="commit",
             ) from error
-        self._discard()
 
-    def _stat(self, name: str) -> FileInfo:
+    def _folders(self, paths: Sequence[str]) -> list[str]:
+        """The folders in which files will come and go; where one is yet to be made, the one to make it in."""
+        found = set()
+        for folder in {posixpath.dirname(path) for path in paths}:
+            while folder and not self.location.storage.is_dir(self.location.at(folder)):
+                folder = posixpath.dirname(folder)
+            found.add(folder)
+        return sorted(found)
+
+    def _stat(self, name: str) -> FileInfo | None:
         info = self.location.storage.stat(self.location.at(name))
-        assert info is not None
-        return FileInfo(name, info.size, info.mtime_ns, info.inode)
+        return info and replace(info, path=name)
+
+    def _finish(self, folder: str, record: journal.Journal) -> None:
+        journal.apply(self.location, folder, record)
+        _discard(self.location)
+        self._state = "done"
 
     def close(self) -> None:
         """Leave nothing of ours, unless a journal still has to be carried out."""
-        if self._staging is not None and not self._committed:
-            self._discard()
-
-    def _discard(self) -> None:
-        assert self._staging is not None
-        _remove_staging(self.location, self._staging)
-        staging.remove_homes(self.location)
-        self._staging = None
-        self._committed = False
-
-
-def _owner() -> bytes:
-    started = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"process {os.getpid()} on {socket.gethostname()}, since {started}".encode()
+        if self._state == "open":
+            staging.remove_probes(self.location, self._probed)
+            _discard(self.location)
 
 
 def check_unchanged(location: Location, expected: Sequence[FileInfo]) -> None:
@@ -133,34 +175,50 @@ def _change(before: FileInfo | None, now: FileInfo | None) -> str:
     return "is gone" if now is None else "was changed"
 
 
+def _discard(location: Location) -> None:
+    """Remove all staging. We hold the lock and have finished what others left: it is ours."""
+    for folder in staging.leftovers(location):
+        _remove_staging(location, folder)
+    staging.remove_homes(location)
+
+
 def _remove_staging(location: Location, folder: str) -> None:
-    """The journal goes first: without it the rest is only litter."""
-    location.storage.remove(posixpath.join(folder, journal.NAME))
+    """The journal goes first, and for good: without it the rest is only litter."""
+    if location.storage.stat(posixpath.join(folder, journal.NAME)) is not None:
+        location.storage.remove(posixpath.join(folder, journal.NAME))
+        location.storage.sync_folder(folder)
     staging.remove(location.storage, folder)
 
 
 def recover(location: Location, lock_timeout: float = 60) -> list[str]:
     """Finish or undo what dead writers left in this data set; says what was done."""
-    check_plain(location)
     if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
         return []
-    with location.storage.lock(location.root, lock_timeout, posixpath.join(staging.homes(location)[0], staging.OWNER)):
-        return recover_locked(location)
+    with _holding(location, lock_timeout) as made:
+        return recover_locked(location, new=bool(made))
 
 
-def recover_locked(location: Location) -> list[str]:
-    found = list(staging.leftovers(location))
-    if found:
-        for probe in _stray_probes(location):
+def recover_locked(location: Location, new: bool = False) -> list[str]:
+    """Finish or undo what dead writers left. A folder that is new and empty is not the data set they wrote to."""
+    deleted = new and not location.storage.names(location.root)
+    try:
+        found = list(staging.leftovers(location))
+        for probe in _stray_probes(location) if found else ():
             location.storage.remove(location.at(probe))
-    done = [_recover_one(location, folder) for folder in found]
-    staging.remove_homes(location)
+        done = [_recover_one(location, folder, deleted) for folder in found]
+        staging.remove_homes(location)
+    except OSError as error:
+        raise CommitUnfinishedError(
+            f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
+            "cause (it may belong to another user), then run `fsspeckit recover`, or write again.",
+            operation="recover",
+        ) from error
     return done
 
 
-def _recover_one(location: Location, folder: str) -> str:
+def _recover_one(location: Location, folder: str, deleted: bool) -> str:
     path = posixpath.join(folder, journal.NAME)
-    if location.storage.stat(path) is None:
+    if deleted or location.storage.stat(path) is None:
         _remove_staging(location, folder)
         return f"removed the unfinished work in {folder}"
     record = journal.Journal.from_bytes(location.storage.read_bytes(path), path)

@@ -10,35 +10,37 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fsspeckit.core.commit import owner
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.storage import Location, Storage, locate
 
 PREFIX = ".staging_"
 PROBE = ".fsspeckit-probe-"
-OWNER = "owner"
 
 
 def homes(location: Location) -> list[str]:
-    """The folders that may hold this data set's staging, the preferred one first."""
-    inside = location.at(".fsspeckit")
-    return [posixpath.join(location.parent, f".fsspeckit-{location.name}"), inside] if location.name else [inside]
+    """The folders that may hold this data set's staging, the preferred one first. Links would lead us elsewhere."""
+    beside = [posixpath.join(location.parent, f".fsspeckit-{location.name}")] if location.name else []
+    return [home for home in [*beside, location.at(".fsspeckit")] if not location.storage.is_link(home)]
 
 
-def create(location: Location, folders: Iterable[str]) -> str:
+def create(location: Location, folders: Sequence[str]) -> str:
     """Make a staging folder from which a rename into every one of `folders` works: tried, not inferred."""
     problems = []
     for home in homes(location):
         staging = posixpath.join(home, f"{PREFIX}{uuid.uuid4().hex}")
         try:
             location.storage.make_folder(staging)
+            location.storage.copy_mode(location.root, staging)  # as private, and with a setgid folder's group
             for folder in folders:
                 _probe(location.storage, staging, location.at(folder))
             return staging
         except OSError as error:
             problems.append(f"{home}: {error}")
+            remove_probes(location, folders)
             with contextlib.suppress(OSError):
                 remove(location.storage, staging)
             with contextlib.suppress(OSError):
@@ -67,23 +69,32 @@ def _probe(storage: Storage, staging: str, folder: str) -> None:
     """Rename an empty, hidden file into the folder and away again. Equal devices do not prove that a rename works."""
     name = f"{PROBE}{uuid.uuid4().hex}"
     storage.write_bytes(posixpath.join(staging, name), b"")
-    storage.rename(posixpath.join(staging, name), posixpath.join(folder, name))
-    storage.remove(posixpath.join(folder, name))
+    try:
+        storage.rename(posixpath.join(staging, name), posixpath.join(folder, name))
+    finally:
+        storage.remove(posixpath.join(folder, name))
+
+
+def remove_probes(location: Location, folders: Iterable[str]) -> None:
+    """Remove probes that could not be taken away again, as far as that works now."""
+    for folder in map(location.at, folders):
+        with contextlib.suppress(OSError):
+            for name in [n for n in location.storage.names(folder) if n.startswith(PROBE)]:
+                location.storage.remove(posixpath.join(folder, name))
 
 
 def leftovers(location: Location) -> Iterator[str]:
     """Staging folders of this data set, finished or not."""
     for home in homes(location):
-        for name in location.storage.names(home):
-            if name.startswith(PREFIX):
-                yield posixpath.join(home, name)
+        found = [posixpath.join(home, n) for n in location.storage.names(home) if n.startswith(PREFIX)]
+        yield from (path for path in found if not location.storage.is_link(path))
 
 
 def remove(storage: Storage, staging: str) -> None:
     """Remove a staging folder and what is in it."""
     for name in storage.names(staging):
         path = posixpath.join(staging, name)
-        if storage.is_dir(path):
+        if storage.is_dir(path) and not storage.is_link(path):
             remove(storage, path)
         else:
             storage.remove(path)
@@ -94,7 +105,7 @@ def remove_homes(location: Location) -> None:
     """Remove the folders that held staging, once they are empty of it."""
     for home in homes(location):
         if location.storage.is_dir(home):
-            location.storage.remove(posixpath.join(home, OWNER))
+            location.storage.remove(posixpath.join(home, owner.NAME))
             with contextlib.suppress(OSError):
                 location.storage.remove_folder(home)
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays, keys
-from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core import arrays, keys, schema
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.plan import prune
 from fsspeckit.core.plan.footers import open_parquet, read_footer, unreadable
@@ -96,7 +96,9 @@ def confirm_affected_files(
     candidate_files: list[str], key_columns: Sequence[str], source_keys: Sequence[Any], filesystem: Any = None
 ) -> list[str]:
     """Scan candidate files to confirm which actually contain source keys; only `key_columns` are read."""
-    wanted = prune.key_table(key_columns, source_keys)
+    wanted = prune.key_table(key_columns, source_keys).drop_null()  # nulls match nothing
+    if not wanted.num_rows:
+        return []
     with ThreadPoolExecutor(max_workers=4) as pool:
         holds = pool.map(lambda path: _holds_any(path, wanted, filesystem), candidate_files)
         return [path for path, found in zip(candidate_files, holds, strict=True) if found]
@@ -109,7 +111,7 @@ def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
         raise FileNotFoundError(path)
     footer = read_footer(location, type(info)(name, info.size, info.mtime_ns, info.inode), wanted.column_names)
     shape = _file_shape(footer, wanted)
-    index = keys.KeyIndex([keys.canonical(_keys_as(wanted.column(k), shape.schema.field(k).type)) for k in shape.keys])
+    index = keys.KeyIndex([_canonical_as(wanted.column(k), shape.schema.field(k).type) for k in shape.keys])
     scan = Scan(footer, tuple(range(len(footer.row_groups))))
     return any((index.find(batch.keys) >= 0).any() for batch in read_keys(location, scan, shape))
 
@@ -119,17 +121,26 @@ def locate_file(path: str, filesystem: Any) -> tuple[Location, str]:
     location = locate(path, filesystem)
     parts = location.root.split("/")
     depth = next((i for i, part in enumerate(parts) if "=" in part and i), len(parts) - 1)
-    return Location(location.storage, "/".join(parts[:depth]), location.shown), "/".join(parts[depth:])
+    name = "/".join(parts[depth:])
+    shown = location.shown.removesuffix(name).rstrip("/") or "."
+    return Location(location.storage, "/".join(parts[:depth]), shown), name
 
 
 def _file_shape(footer: Footer, wanted: pa.Table) -> Shape:
-    partitions = [n for n in wanted.column_names if n not in footer.schema.names and n in footer.partition]
-    schema = pa.schema([*footer.schema, *(wanted.schema.field(n) for n in partitions)])
-    return Shape(schema, tuple(footer.schema.names), tuple(wanted.column_names), tuple(partitions))
+    fields = {field.name: field for field in footer.schema}
+    partitions = [n for n in wanted.column_names if n not in fields and n in footer.partition]
+    for name in wanted.column_names:
+        given = fields.get(name, wanted.schema.field(name))
+        if name not in fields and name not in partitions:
+            raise ArgumentError(f"Key column {name!r} not found in {footer.path}. It has: {footer.schema.names}.")
+        fields[name] = given.with_type(schema.comparable_type(name, wanted.column(name), given.type))
+    return Shape(
+        pa.schema(list(fields.values())), tuple(footer.schema.names), tuple(wanted.column_names), tuple(partitions)
+    )
 
 
-def _keys_as(column: pa.ChunkedArray, kind: pa.DataType) -> Any:
-    return arrays.cast(arrays.plain(column), arrays.plain_type(kind))
+def _canonical_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    return keys.canonical(arrays.cast(arrays.plain(column), kind))
 
 
 __all__ = ["KeyBatch", "confirm_affected_files", "is_data_file", "read_keys", "read_row_group"]

@@ -42,10 +42,8 @@ def summary_files(location: Location) -> list[str]:
 def check_plain(location: Location) -> None:
     """Refuse a file, and the directories of table formats: their logs would no longer match the files."""
     storage, root = location.storage, location.root
-    if not storage.is_dir(root):
-        if storage.stat(root) is not None:
-            raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
-        return
+    if storage.is_file(root):
+        raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
     names = set(storage.names(root))
     for marker, kind in (("_delta_log", "Delta Lake"), (".hoodie", "Hudi")):
         if marker in names:

@@ -18,7 +18,7 @@ from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, Profile, RowGroup, Shape
 from fsspeckit.core.plan.footers import read_footer
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import PartitionMap, Unreadable, read_value
+from fsspeckit.core.plan.partitions import PartitionMap, Unreadable, identities, read_value
 from fsspeckit.core.storage import locate
 
 MIGHT_MATCH = True
@@ -66,12 +66,21 @@ def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: Part
     elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
     if elsewhere and shape.partition_in_key:
         return Pruned(footer, (), "partition holds no source row", guard=False)
-    survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, profile.intervals))
+    intervals = {n: None if _rounds(footer, shape, n) else found for n, found in profile.intervals.items()}
+    survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals))
     if not survivors:
         reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
         return Pruned(footer, (), reason, guard=False)
     reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
     return Pruned(footer, survivors, reason, guard=elsewhere)
+
+
+def _rounds(footer: Footer, shape: Shape, name: str) -> bool:
+    """Decimals of a file whose target is a float: 0.10 becomes 0.1, which is a little more than the bound says."""
+    if name not in footer.schema.names:
+        return False
+    own, common = (arrays.plain_type(s.field(name).type) for s in (footer.schema, shape.schema))
+    return bool(pa.types.is_decimal(own) and pa.types.is_floating(common))
 
 
 def _partition_might_match(values: tuple[Any, ...], wanted: frozenset[tuple[Any, ...]]) -> bool:
@@ -132,19 +141,24 @@ class ConservativeMembershipChecker:
     ) -> bool:
         """Could the file contain any of the source keys? Only statistics that prove the contrary say no."""
         found = key_intervals(key_columns, source_keys)
-        stats = {n: _as_bounds(file_metadata.column_stats.get(n)) for n in key_columns}
-        return all(bounds_might_match(stats[n], found[n]) for n in key_columns)
+        stats, rows = file_metadata.column_stats, file_metadata.total_rows
+        return all(bounds_might_match(_as_bounds(stats.get(n), rows), found[n]) for n in key_columns)
 
 
-def _as_bounds(stats: Mapping[str, Any] | None) -> Bounds | None:
+def _as_bounds(stats: Mapping[str, Any] | None, rows: int) -> Bounds | None:
+    """Bounds out of a caller's statistics; missing and unordered ones (NaN) prove nothing."""
     if stats is None or "min" not in stats or "max" not in stats:
         return None
     lower, upper = (_order_value(stats[k]) for k in ("min", "max"))
-    only_nulls = lower is None and upper is None and bool(stats.get("null_count"))
-    return Bounds(lower, upper, stats.get("null_count")) if only_nulls or None not in (lower, upper) else None
+    if lower is None and upper is None and stats.get("null_count") == rows:
+        return Bounds(None, None, rows)
+    known = None not in (lower, upper) and lower == lower and upper == upper
+    return Bounds(lower, upper, stats.get("null_count")) if known else None
 
 
 def _order_value(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):  # also beyond 64 bits with a sign
+        return value
     return keys.order_values(arrays.plain(pa.array([value])))[0]
 
 
@@ -182,7 +196,7 @@ def _column_admits(text: Any, column: pa.ChunkedArray, schema: pa.Schema | None,
         wanted = column.cast(kind)
     except pa.ArrowException:
         return MIGHT_MATCH
-    return value in keys.order_values(arrays.plain(wanted))
+    return value in identities(arrays.plain(wanted))
 
 
 def key_table(key_columns: Sequence[str], source_keys: Sequence[Any]) -> pa.Table:
@@ -192,7 +206,14 @@ def key_table(key_columns: Sequence[str], source_keys: Sequence[Any]) -> pa.Tabl
     if len(key_columns) == 1 and not any(isinstance(k, (tuple, list, Mapping)) for k in source_keys):
         source_keys = [(key,) for key in source_keys]
     rows = [k if isinstance(k, Mapping) else dict(zip(key_columns, k, strict=True)) for k in source_keys]
-    return pa.table({name: pa.array([row[name] for row in rows]) for name in key_columns})
+    return pa.table({name: _key_array([row[name] for row in rows]) for name in key_columns})
+
+
+def _key_array(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # integers beyond 63 bits
+        return pa.array(values, pa.uint64())
 
 
 def key_intervals(key_columns: Sequence[str], source_keys: Sequence[Any]) -> dict[str, Intervals]:

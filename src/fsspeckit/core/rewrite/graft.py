@@ -8,7 +8,8 @@ levels of a leaf, so where those are equal the old footer's words can stand over
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fsspeckit.core.rewrite import thrift
@@ -16,8 +17,9 @@ from fsspeckit.core.rewrite import thrift
 MAGIC = b"PAR1"
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
-_SCHEMA, _ROW_GROUPS, _KEY_VALUE = 2, 4, 5
+_SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
 _COLUMNS, _META_DATA, _PATH = 1, 3, 3
+_TYPE, _INT96 = 1, (thrift.I32, 3)
 
 
 def footer_bytes(source: Any) -> bytes:
@@ -31,17 +33,31 @@ def footer_bytes(source: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Graft:
-    """What is taken over from an existing footer."""
+    """What is taken over from an existing footer.
+
+    `created_by` only of a file with INT96 of the Hadoop world: that type does not say what it holds, so readers
+    (Spark's `int96TimestampConversion`, our own `int96_unit`) go by who wrote it. Elsewhere it would be a lie.
+    """
 
     schema: tuple[int, Any]
     key_value: tuple[int, Any] | None
     paths: tuple[Any, ...]
+    created_by: tuple[int, Any] | None = None
 
     @classmethod
     def of(cls, footer: bytes) -> Graft:
         fields = thrift.decode(footer)
         schema = fields[_SCHEMA]
-        return cls(schema, fields.get(_KEY_VALUE), tuple(_leaf_paths(schema[1][1])))
+        elements = schema[1][1]
+        writer = fields.get(_CREATED_BY)
+        told_by_writer = (
+            writer and writer[1].startswith(b"parquet-mr") and any(e.get(_TYPE) == _INT96 for e in elements)
+        )
+        return cls(schema, fields.get(_KEY_VALUE), tuple(_leaf_paths(elements)), writer if told_by_writer else None)
+
+    def stamped(self, entries: Mapping[str, str]) -> Graft:
+        """The same with entries added to the key-value metadata."""
+        return replace(self, key_value=_added(self.key_value, entries))
 
     def apply(self, footer: bytes) -> bytes:
         fields = thrift.decode(footer)
@@ -49,6 +65,8 @@ class Graft:
         fields.pop(_KEY_VALUE, None)
         if self.key_value is not None:
             fields[_KEY_VALUE] = self.key_value
+        if self.created_by is not None:
+            fields[_CREATED_BY] = self.created_by
         for group in fields[_ROW_GROUPS][1][1]:
             for chunk, path in zip(group[_COLUMNS][1][1], self.paths, strict=True):
                 chunk[_META_DATA][1][_PATH] = path
@@ -72,6 +90,20 @@ def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
 
     visit(0, [])
     return paths
+
+
+def with_entries(footer: bytes, entries: Mapping[str, str]) -> bytes:
+    """A footer with entries added to its key-value metadata, or put in the place of those of the same name."""
+    fields = thrift.decode(footer)
+    fields[_KEY_VALUE] = _added(fields.get(_KEY_VALUE), entries)
+    return thrift.encode(fields)
+
+
+def _added(key_value: tuple[int, Any] | None, entries: Mapping[str, str]) -> tuple[int, Any]:
+    names = {name.encode() for name in entries}
+    kept = [pair for pair in (key_value[1][1] if key_value else ()) if pair[1][1] not in names]
+    new = [{1: (thrift.BINARY, n.encode()), 2: (thrift.BINARY, v.encode())} for n, v in entries.items()]
+    return thrift.LIST, (thrift.STRUCT, [*kept, *new])
 
 
 class GraftingSink(io.RawIOBase):

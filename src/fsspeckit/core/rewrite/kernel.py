@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays, schema
+from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.confirm import read_row_group
-from fsspeckit.core.plan.footers import open_parquet
+from fsspeckit.core.plan.footers import open_parquet, unreadable
 from fsspeckit.core.rewrite.graft import footer_bytes
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
@@ -38,6 +39,7 @@ class Job:
 
     `path` is where the commit puts the file. `template` is a file whose schema is the unified one, taken as the
     model when the new values do not fit this file's own. `fresh` makes new files instead, named and cut as such.
+    `ledger` is added to the file's key-value metadata.
     """
 
     footer: Footer
@@ -47,6 +49,7 @@ class Job:
     path: str
     template: Footer | None = None
     fresh: WriteOptions | None = field(default=None)
+    ledger: Ledger = field(default_factory=dict)
 
 
 def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Replacements) -> Rewritten:
@@ -63,8 +66,11 @@ def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Repla
 
 def model_layout(location: Location, footer: Footer) -> Layout:
     """The layout of an existing file, to write another one like it."""
-    with location.storage.open_input(location.at(footer.path)) as source:
-        raw = footer_bytes(source)
+    try:
+        with location.storage.open_input(location.at(footer.path)) as source:
+            raw = footer_bytes(source)
+    except OSError as error:
+        raise unreadable(location, footer.path, error) from error
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = Footer(footer.info, footer.schema, footer.row_groups, footer.partition, file.metadata)
@@ -79,13 +85,19 @@ class _Merge:
     file: pq.ParquetFile
     replacements: Replacements
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that this file is to hold. A partition column that its path names may be left to the path."""
+        own = self.job.footer
+        return [n for n in self.shape.stored if n in own.schema.names or n not in own.partition]
+
     def first_change(self) -> tuple[int, pa.Table] | None:
         """The first row group in which a matched row differs from its source row, already read."""
         for group in self.job.touched:
             positions, rows = self.replacements.rows(group)
             old = self._read(group)
             matched = old.take(pa.array(positions))
-            if not all(self._same(matched, rows, name) for name in self.shape.stored):
+            if not all(self._same(matched, rows, name) for name in self.columns):
                 return group, old
         return None
 
@@ -131,19 +143,21 @@ class _Merge:
         return pa.table([arrays.plain(c) for c in table.columns], schema=schema.plain_schema(table.schema))
 
     def _layout(self) -> Layout:
+        return self._model().stamped(self.job.ledger)
+
+    def _model(self) -> Layout:
         """The file's own layout if the new values fit it, else the target's unified one."""
         check_int96(self.location, self.job.footer.path, self.file)
         own = model_layout(self.location, self.job.footer)
         if self._fits(own.rows):
             return own if self._stays_sorted(own) else own.unsorted()
-        if self.job.template is not None:
-            model = model_layout(self.location, self.job.template)
-            return model.unsorted()
-        columns = pa.schema([self.shape.schema.field(n) for n in self.shape.stored], self.file.schema_arrow.metadata)
+        if self.job.template is not None and set(self.job.template.schema.names) <= set(self.columns):
+            return model_layout(self.location, self.job.template).unsorted()
+        columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
         return Layout.new(columns, WriteOptions(compression=_codec(self.file.metadata)))
 
     def _fits(self, wanted: pa.Schema) -> bool:
-        unified = schema.plain_schema(self.shape.schema.field(n) for n in self.shape.stored)
+        unified = schema.plain_schema(self.shape.schema.field(n) for n in self.columns)
         if all(n in wanted.names and _equal(unified.field(n), wanted.field(n)) for n in unified.names):
             return True
         for group in self.job.touched:

@@ -61,6 +61,14 @@ class Layout:
     def unsorted(self) -> Layout:
         return replace(self, options={k: v for k, v in self.options.items() if k != "sorting_columns"})
 
+    def stamped(self, entries: Mapping[str, str]) -> Layout:
+        """The same with entries added to the file's key-value metadata."""
+        if not entries:
+            return self
+        if self.graft is not None:
+            return replace(self, graft=self.graft.stamped(entries))
+        return replace(self, storage=self.storage.with_metadata({**(self.storage.metadata or {}), **entries}))
+
     def store(self, table: pa.Table) -> pa.Table:
         """Plain columns in the types that the writer is given."""
         columns = [_stored(table.column(f.name), f.type) for f in self.storage]

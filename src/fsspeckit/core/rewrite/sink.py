@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core import keys
+from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.partitions import PartitionMap
 from fsspeckit.core.rewrite.kernel import model_layout
@@ -26,6 +27,7 @@ class NewFiles:
     staging: str
     options: WriteOptions
     template: Footer | None = None
+    ledger: Ledger = field(default_factory=dict)
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should come close together."""
@@ -43,6 +45,9 @@ class NewFiles:
             return files.finish()
 
     def layout(self, location: Location) -> Layout:
+        return self._model(location).stamped(self.ledger)
+
+    def _model(self, location: Location) -> Layout:
         if self.template is not None:
             return model_layout(location, self.template).compressed(self.options)
         fields = [self.shape.schema.field(name) for name in self.shape.stored]

@@ -202,9 +202,8 @@ def _ranks(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_floating(array.type):
         array = array.cast(pa.float64())
         nan = pc.is_nan(array).fill_null(False).to_numpy(zero_copy_only=False)
-    if pa.types.is_fixed_size_binary(array.type):
-        array = array.cast(pa.binary())
-    return [nan, pc.rank(array, sort_keys="ascending", null_placement="at_start", tiebreaker="dense").to_numpy()]
+    ranks = pc.rank(keys.sortable(array), sort_keys="ascending", tiebreaker="dense").to_numpy()
+    return [nan, np.where(array.is_valid().to_numpy(zero_copy_only=False), ranks, 0)]
 
 
 def _check_ties(source: PinnedTable, rows: Any, winners: Any, order_by: Sequence[str]) -> None:

@@ -1,0 +1,80 @@
+"""What every command does alike: refusals become one line and exit code 1, warnings go to standard error."""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from typing import Any, NoReturn, TextIO
+
+import click
+
+REFUSED = 1
+INTERRUPTED = 130
+
+_LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "pyspark": "Spark", "py4j": "Spark"}
+
+
+class Commands(click.Group):
+    """A group whose commands show no traceback for what the user can mend."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say(
+                "Interrupted", "a commit that is already recorded is finished by the next write or `fsspeckit recover`."
+            )
+            ctx.exit(INTERRUPTED)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # `fsspeckit … | head`: click ends quietly
+                raise
+            _refuse(ctx, _os_message(error))
+        except click.ClickException:
+            raise
+        except Exception as error:
+            message = _refusal(error)
+            if message is None:
+                raise
+            _refuse(ctx, message)
+
+
+def say(kind: str, message: str) -> None:
+    """One line on standard error."""
+    colour = {"Error": "red", "Warning": "yellow"}.get(kind)
+    click.echo(f"{click.style(kind + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
+
+
+def _refuse(ctx: click.Context, message: str) -> NoReturn:
+    say("Error", message)
+    ctx.exit(REFUSED)
+
+
+def _refusal(error: Exception) -> str | None:
+    """What to say of an error that is the user's to mend; `None` for one that is ours."""
+    from fsspeckit.core.errors import FsspeckitError
+
+    if isinstance(error, FsspeckitError):
+        return str(error)
+    library = _LIBRARIES.get(type(error).__module__.partition(".")[0])
+    if library is not None:
+        return f"{library} failed: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
+    return None
+
+
+def _os_message(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    say("Warning", str(message))

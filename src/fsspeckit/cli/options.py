@@ -1,0 +1,178 @@
+"""The options that `merge` and `plan` share, and what they amount to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from fsspeckit.datasets.io import DatasetIO
+
+ENGINES = ("pyarrow", "duckdb", "spark")
+STRATEGIES = ("insert", "update", "upsert")
+CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """A merge as the command line describes it."""
+
+    sources: tuple[str, ...]
+    target: str
+    keys: tuple[str, ...]
+    strategy: str
+    partitions: tuple[str, ...]
+    engine: str
+    master: str | None
+    conf: tuple[str, ...]
+    compression: str
+    max_rows_per_file: int
+    row_group_size: int
+    replace: str | None
+    lock_timeout: float
+    as_json: bool
+    html: str | None
+
+    @property
+    def asked(self) -> tuple[str, list[str], list[str] | None]:
+        """Strategy, key columns and partition columns, as `DatasetIO` takes them."""
+        return self.strategy, list(self.keys), list(self.partitions) or None
+
+    @property
+    def writing(self) -> dict[str, Any]:
+        return {
+            "compression": self.compression,
+            "max_rows_per_file": self.max_rows_per_file,
+            "row_group_size": self.row_group_size,
+            "replace": self.replace,
+            "lock_timeout": self.lock_timeout,
+        }
+
+    def dataset_io(self) -> DatasetIO[Any]:
+        return open_engine(self.engine, self.master, self.conf)
+
+
+def open_engine(engine: str, master: str | None = None, conf: Sequence[str] = ()) -> DatasetIO[Any]:
+    """The engine's `DatasetIO`; Spark gets a session on `master` with the settings `conf`."""
+    from fsspeckit.api import dataset_io
+
+    if engine != "spark":
+        if master or conf:
+            raise click.UsageError("--master and --conf are Spark's; add --engine spark.")
+        return dataset_io(engine)
+    if not (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        check_java()
+    io = dataset_io("spark")
+    if not (master or conf):
+        return io
+    from fsspeckit.datasets.spark import start_session
+
+    return dataset_io("spark", spark=start_session(master, dict(_pair(setting) for setting in conf)))
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    name, _, value = setting.partition("=")
+    return name, value
+
+
+def check_java() -> None:
+    """Refuse in plain words what Spark would refuse in many."""
+    from fsspeckit.core.errors import ArgumentError
+
+    home = os.environ.get("JAVA_HOME")
+    if not (home and os.access(os.path.join(home, "bin", "java"), os.X_OK)) and shutil.which("java") is None:
+        raise ArgumentError("The spark engine needs Java 17 or newer. Install it, or let JAVA_HOME point to it.")
+
+
+def _check_conf(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [v for v in values if "=" not in v.strip("=")]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is not of the form key=value.")
+    return values
+
+
+def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
+    """Before the merge: a page that cannot be written must not make a finished merge look refused."""
+    if file is not None and not os.access(os.path.dirname(file) or ".", os.W_OK):
+        raise click.BadParameter(f"{os.path.dirname(file) or '.'!r} is not a folder that can be written to.")
+    return file
+
+
+_OPTIONS = [
+    click.argument("sources", metavar="SOURCE...", nargs=-1, required=True),
+    click.argument("target"),
+    click.option("-k", "--key", "keys", multiple=True, required=True, help="A key column; repeat for composite keys."),
+    click.option(
+        "-s",
+        "--strategy",
+        type=click.Choice(STRATEGIES),
+        default="upsert",
+        show_default=True,
+        help="What to do with rows.",
+    ),
+    click.option(
+        "-p",
+        "--partition",
+        "partitions",
+        multiple=True,
+        help="A partition column of a new data set; those of an existing one are found in its paths.",
+    ),
+    click.option(
+        "--engine", type=click.Choice(ENGINES), default="pyarrow", show_default=True, help="Who does the work."
+    ),
+    click.option("--master", metavar="URL", help="Spark's master, e.g. local[4] or spark://host:7077."),
+    click.option(
+        "--conf", metavar="K=V", multiple=True, callback=_check_conf, help="A Spark setting; may be repeated."
+    ),
+    click.option(
+        "--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Codec of new files."
+    ),
+    click.option(
+        "--max-rows-per-file", type=click.IntRange(1), default=5_000_000, show_default=True, help="Size of new files."
+    ),
+    click.option(
+        "--row-group-size", type=click.IntRange(1), default=500_000, show_default=True, help="Row groups of new files."
+    ),
+    click.option(
+        "--replace",
+        type=click.Choice(("in_place", "new_file")),
+        help="Do rewritten files keep their names? By default they do, except under Spark.",
+    ),
+    click.option(
+        "--lock-timeout",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for another writer.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."),
+    click.option(
+        "--html",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=_check_html,
+        help="Also write the report as a web page.",
+    ),
+]
+
+
+def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the shared options, gathered in one `MergeOptions`."""
+
+    @wraps(command)
+    def gathered(**given: Any) -> Any:
+        names = MergeOptions.__dataclass_fields__
+        options = MergeOptions(**{k: v for k, v in given.items() if k in names})
+        return command(options, **{k: v for k, v in given.items() if k not in names})
+
+    wrapped: Callable[..., Any] = gathered
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped

@@ -1,0 +1,65 @@
+"""Sources as the command line names them: Parquet files and folders, or `-` for standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+if TYPE_CHECKING:
+    from fsspeckit.core.storage import Location
+
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+
+
+def find(path: str) -> Location:
+    """The place that a path or URL names, or a refusal that says why there is none."""
+    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.core.storage import locate
+
+    try:
+        return locate(path)
+    except ArgumentError:
+        raise
+    except (ImportError, ValueError) as error:
+        raise ArgumentError(f"Cannot reach {path}: {error}.") from error
+
+
+def read_sources(names: Sequence[str]) -> Any:
+    """What `DatasetIO` takes: a path, several paths, or the table that came through standard input."""
+    if "-" not in names:
+        for name in names:
+            find(name)
+        return names[0] if len(names) == 1 else list(names)
+    if len(names) > 1:
+        raise click.UsageError("Standard input (`-`) cannot be combined with other sources.")
+    stream = sys.stdin.buffer
+    if stream.isatty():
+        raise click.UsageError("Standard input is a terminal; pipe Parquet or an Arrow stream into it.")
+    return read_stream(stream)
+
+
+def read_stream(stream: BinaryIO) -> Any:
+    """Parquet, an Arrow file or an Arrow stream, told apart by their first bytes."""
+    import pyarrow as pa
+    import pyarrow.ipc
+    import pyarrow.parquet as pq
+
+    from fsspeckit.core.errors import ArgumentError
+
+    data = stream.read()
+    readers: dict[bytes, Callable[[Any], Any]] = {
+        _PARQUET: lambda source: pq.ParquetFile(source).read(),
+        _ARROW_FILE: lambda source: pa.ipc.open_file(source).read_all(),
+        _ARROW_STREAM: lambda source: pa.ipc.open_stream(source).read_all(),
+    }
+    found = next((read for magic, read in readers.items() if data.startswith(magic)), None)
+    if found is None:
+        what = "is empty" if not data else "is neither Parquet nor Arrow"
+        raise ArgumentError(f"Standard input {what}. Pipe a Parquet file or an Arrow IPC stream into it.")
+    try:
+        return found(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise ArgumentError(f"Standard input cannot be read: {str(error).rstrip('.')}. Was it cut off?") from error

@@ -1,0 +1,34 @@
+"""Who holds a data set, written down for those who wait for it. The lock itself is the storage's."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import socket
+import time
+from collections.abc import Iterable
+
+from fsspeckit.core.storage import Storage
+
+NAME = "owner"
+
+
+def announce(storage: Storage, home: str, since: float) -> None:
+    """Write this process down in a folder beside the data set; it goes with the folder."""
+    storage.make_folder(home)
+    who = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+    storage.write_bytes(posixpath.join(home, NAME), json.dumps(who).encode())
+
+
+def describe(storage: Storage, homes: Iterable[str]) -> str:
+    """The owner's host, process and age, as far as they are known."""
+    for home in homes:
+        try:
+            who = json.loads(storage.read_bytes(posixpath.join(home, NAME)))
+            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(who["since"]))
+            age = max(0, time.time() - who["since"])
+            return f"process {who['process']} on {who['host']}, since {since} ({age:.0f} s ago)"
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return "another process"

@@ -1,0 +1,99 @@
+"""The statements of a merge, as text. No name, path or value of the user's is ever part of it.
+
+Columns are `k0`, `k1`, … for canonical keys and `p0`, `p1`, … for canonical partition values; tables have names of our
+own. `source` below is a table of the source's keys with their `row`, `target` one of the target's keys with their
+positions (`file_no`, `row_group`, `row_no`) and, once they are merged, the `source_row` that each key met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsspeckit.core.model import MergeStrategy
+
+POSITION = ("file_no", "row_group", "row_no")
+
+
+def listed(prefix: str, count: int) -> list[str]:
+    """
+    >>> listed("k", 2)
+    ['k0', 'k1']
+    """
+    return [f"{prefix}{i}" for i in range(count)]
+
+
+def same_keys(keys: int) -> str:
+    """
+    >>> same_keys(2)
+    'target.k0 = source.k0 AND target.k1 = source.k1'
+    """
+    return " AND ".join(f"target.{k} = source.{k}" for k in listed("k", keys))
+
+
+def merge_statement(
+    target: str, source: str, keys: int, strategy: MergeStrategy, start: int = 0, stop: int | None = None
+) -> str:
+    """The native MERGE, of the source rows from `start` to before `stop`."""
+    columns = ", ".join([*listed("k", keys), "row"])
+    rows = f"row >= {start}" + ("" if stop is None else f" AND row < {stop}")
+    clauses = []
+    if strategy.updates:
+        clauses.append("WHEN MATCHED THEN UPDATE SET source_row = source.row")
+    if strategy.inserts:
+        names = ", ".join([*listed("k", keys), "source_row"])
+        values = ", ".join(f"source.{c}" for c in [*listed("k", keys), "row"])
+        clauses.append(f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})")
+    return (
+        f"MERGE INTO {target} AS target USING (SELECT {columns} FROM {source} WHERE {rows}) AS source "
+        f"ON ({same_keys(keys)}) {' '.join(clauses)} RETURNING merge_action"
+    )
+
+
+def merged_rows(target: str, partitions: int) -> str:
+    """What the MERGE left behind: pairs of positions and source rows; without a position the key is new."""
+    columns = ", ".join([*POSITION, "source_row", *listed("p", partitions)])
+    return f"SELECT {columns} FROM {target} WHERE source_row IS NOT NULL"
+
+
+def union_query(target: str, source: str, keys: int, partitions: int, strategy: MergeStrategy) -> str:
+    """The same pairs without MERGE."""
+    there, parts = [*POSITION, *listed("p", partitions)], []
+    if strategy.updates:
+        columns = ", ".join(f"target.{c}" for c in there)
+        parts.append(
+            f"SELECT {columns}, source.row AS source_row "
+            f"FROM {target} AS target JOIN {source} AS source ON ({same_keys(keys)})"
+        )
+    if strategy.inserts:
+        columns = ", ".join(f"NULL AS {c}" for c in there)
+        parts.append(
+            f"SELECT {columns}, source.row AS source_row FROM {source} AS source "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {target} AS target WHERE {same_keys(keys)})"
+        )
+    return " UNION ALL ".join(parts)
+
+
+def existing_rows(target: str, source: str, keys: int) -> str:
+    """Positions of the target whose keys the source has too, where no one asks which source row it is."""
+    return (
+        f"SELECT file_no, row_group FROM {target} AS target WHERE file_no IS NOT NULL "
+        f"AND EXISTS (SELECT 1 FROM {source} AS source WHERE {same_keys(keys)})"
+    )
+
+
+def moved_rows(found: str, source: str, partitions: int) -> str:
+    """Source rows whose key lies in another partition of the target."""
+    differ = " OR ".join(f"found.{p} IS DISTINCT FROM source.{p}" for p in listed("p", partitions))
+    return (
+        f"SELECT DISTINCT source.row, source.place FROM ({found}) AS found JOIN {source} AS source "
+        f"ON (source.row = found.source_row) WHERE found.file_no IS NOT NULL AND ({differ})"
+    )
+
+
+def numbered(query: str, order: Sequence[str], mark: str = "0") -> str:
+    """Moves for an `Arrangement`: every row with its place in the order; sorted by row, so that ranges are found."""
+    by = ", ".join(f"{column} ASC NULLS LAST" for column in order)
+    return (
+        f"SELECT row, row_number() OVER (ORDER BY {by}) - 1 AS place, CAST({mark} AS BIGINT) AS mark "
+        f"FROM ({query}) ORDER BY row"
+    )

@@ -1,0 +1,108 @@
+"""A place of our own in the user's database: one cursor, its temporary tables and views.
+
+Temporary tables, views and transactions belong to a cursor. Whatever happens here, the user's own connection keeps its
+tables, its open transaction and its settings; when the cursor closes, all of ours is gone. What the cursor shares
+with the user is what it should share: the database's memory limit and the directory it spills into.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class Workspace:
+    """SQL on a cursor, by one thread at a time."""
+
+    def __init__(self, connection: Any) -> None:
+        self._cursor = connection.cursor()
+        self._lock = threading.RLock()
+        self._token = uuid.uuid4().hex
+        self._tables = 0
+
+    def new_name(self, what: str) -> str:
+        """A name that no table of the user's has."""
+        self._tables += 1
+        return f"fsspeckit_{what}_{self._tables}_{self._token}"
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Execute a statement; what comes back is small."""
+        logger.debug("%s", sql)
+        with self._lock:
+            found: list[tuple[Any, ...]] = self._cursor.execute(sql).fetchall()
+            return found
+
+    def fetch(self, sql: str) -> pa.Table:
+        """The rows of a query or of a RETURNING clause, as Arrow."""
+        logger.debug("%s", sql)
+        with self._lock:
+            return self._cursor.sql(sql).to_arrow_table()
+
+    def stream(self, sql: str, rows: int) -> Iterator[pa.Table]:
+        """The rows of a query, a few at a time. Nothing else may run on the workspace until it is exhausted."""
+        logger.debug("%s", sql)
+        with self._lock, open_reader(self._cursor.sql(sql), rows) as reader:
+            for batch in batches(reader):
+                yield pa.Table.from_batches([batch])
+
+    def create(self, what: str, query: str) -> str:
+        name = self.new_name(what)
+        self.run(f"CREATE TEMP TABLE {name} AS {query}")
+        return name
+
+    def create_like(self, what: str, columns: pa.Schema) -> str:
+        """An empty table for rows of an Arrow schema."""
+        name = self.new_name(what)
+        self._with_view(columns.empty_table(), f"CREATE TEMP TABLE {name} AS SELECT * FROM {{view}}")
+        return name
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        self._with_view(rows, f"INSERT INTO {table} SELECT * FROM {{view}}")
+
+    def _with_view(self, rows: pa.Table, sql: str) -> None:
+        """Arrow memory is read where it lies: registered under a name of its own, and let go of."""
+        view = f"source_view_{uuid.uuid4().hex}"
+        with self._lock:
+            try:
+                self._cursor.register(view, rows)
+                self.run(sql.format(view=view))
+            finally:
+                _unregister_duckdb_table_safely(self._cursor, view)
+
+    def drop(self, *tables: str) -> None:
+        for table in tables:
+            self.run(f"DROP TABLE IF EXISTS {table}")
+
+    def close(self) -> None:
+        with self._lock:
+            self._cursor.close()
+
+
+def open_reader(relation: Any, rows: int) -> pa.RecordBatchReader:
+    """A relation as a stream of record batches; DuckDB has renamed the method."""
+    method = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    return method(rows)
+
+
+def batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a relation; what fails in DuckDB meanwhile comes out of Arrow as an error of the system's."""
+    try:
+        yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise duckdb.Error(str(error)) from error
+
+
+def _unregister_duckdb_table_safely(connection: Any, name: str) -> None:
+    """Take a registered view away; that it was never there is not an error."""
+    try:
+        connection.unregister(name)
+    except duckdb.Error as error:
+        logger.debug("Could not unregister %s: %s", name, error)

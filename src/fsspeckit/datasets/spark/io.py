@@ -1,0 +1,119 @@
+"""`SparkDatasetIO`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fsspeckit.core import validate
+from fsspeckit.core.commit.session import warn_unfinished
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.session import spark_path
+from fsspeckit.datasets.spark.stream import BatchMerge
+
+_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
+
+
+class SparkDatasetIO(DatasetIO[Any]):
+    """Merge with Spark: executors pin the source, find its keys, rewrite files and write new ones.
+
+    Sources: Spark DataFrames (classic or Connect), paths to Parquet files, and what PyArrow takes.
+
+    Without a session the active one is used, or a local one started. Executors need fsspeckit in their Python, and
+    driver and executors must see the data set under the same path. `plan` pins the source in a temporary folder; on a
+    cluster name one that all share by `scratch`. Rewritten files get new names, so that a DataFrame that was planned
+    before the merge fails when it is read after it, and never silently lacks rows.
+    """
+
+    def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
+        self._spark_engine = SparkEngine(spark, filesystem, scratch)
+        super().__init__(self._spark_engine, filesystem)
+
+    @property
+    def spark(self) -> Any:
+        return self._spark_engine.cluster.spark
+
+    def merge(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult:
+        """See `DatasetIO.merge`."""
+        result = super().merge(data, path, *args, **options)
+        self._refresh(path)
+        return result
+
+    def write_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> WriteResult:
+        """See `DatasetIO.write_dataset`."""
+        result = super().write_dataset(data, path, *args, **options)
+        self._refresh(path)
+        return result
+
+    def write_parquet_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult | WriteResult:
+        """See `DatasetIO.write_parquet_dataset`."""
+        result = super().write_parquet_dataset(data, path, *args, **options)
+        self._refresh(path)
+        return result
+
+    def foreach_batch(
+        self,
+        path: str,
+        key_columns: Sequence[str] | str,
+        strategy: str | MergeStrategy = "upsert",
+        *,
+        app_id: str,
+        partition_columns: Sequence[str] | str | None = None,
+        dedup_order_by: Sequence[str] | str | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        replace: Replace | None = None,
+        lock_timeout: float = 60,
+    ) -> BatchMerge:
+        """The function for `writeStream.foreachBatch`: every micro-batch is merged exactly once.
+
+            frame.writeStream.option("checkpointLocation", where).foreachBatch(
+                io.foreach_batch("/lake/events", ["id"], app_id="events")
+            ).start()
+
+        `app_id` names the stream in the data set's files: one for each query, and a new one for a new checkpoint. A
+        batch that was committed before is skipped; one older than the last is a `ValueError`, since its rows would be
+        lost in silence. A batch must have one row per key; `strategy="deduplicate"` sees to that, but like
+        `full_merge` it replaces all files with every batch, so rather reduce the batch in Spark.
+        """
+        if not isinstance(app_id, str) or not app_id:
+            raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
+        wanted = MergeStrategy.parse(strategy)
+        request = self._request(
+            wanted,
+            key_columns,
+            partition_columns,
+            None,
+            WriteOptions(compression, max_rows_per_file, row_group_size),
+            replace,
+            lock_timeout,
+            rewrite_mode="incremental" if wanted.incremental else "full",
+            dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
+        )
+        return BatchMerge(path, self._filesystem, app_id, request)
+
+    def _refresh(self, path: str) -> None:
+        self._spark_engine.refresh(self._locate(path))
+
+    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
+        """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
+        location = self._locate(path)
+        warn_unfinished(location)
+        infos = list_files(location)
+        if not infos:
+            raise ArgumentError(f"{location.shown} has no Parquet files.")
+        schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
+        alike = all(schema.equals(schemas[0]) for schema in schemas)
+        reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)
+        frame = reader.parquet(*(spark_path(location, info.path).translate(_GLOB) for info in infos))
+        frame = frame if filter is None else frame.where(filter)
+        return frame if columns is None else frame.select([_quoted(name) for name in columns])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

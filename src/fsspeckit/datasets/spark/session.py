@@ -1,0 +1,225 @@
+"""The Spark session, and functions run on its executors. DataFrame API only: classic Spark and Spark Connect alike.
+
+A step is a function over a list of items (files, parts), run by a few tasks that are balanced by the items' weight.
+Each task is one row of a `range` and gives back one row: its pickled results, or the error of ours that it met. An
+error that is data is not retried by Spark, and the caller sees the same class and message as with any other engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import heapq
+import logging
+import os
+import pickle
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from fsspeckit.core.errors import DatasetMergeError, FsspeckitError
+from fsspeckit.core.storage import FsspecStorage, Location
+
+log = logging.getLogger("fsspeckit.spark")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+OUTCOME = "task bigint, outcome binary"
+# Work that makes one more task worth its start.
+TASK_BYTES = 32 << 20
+TASKS_PER_CORE = 4
+_CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Any:
+    """The active session, or a new one: on `master`, else where Spark's own configuration says, else local.
+
+    Python workers of a new local session run in this interpreter's environment.
+    """
+    found = SparkSession.getActiveSession()
+    if found is not None and master is None and not conf:
+        return found
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("fsspeckit").config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one task says of itself: which worker daemon (one per executor) ran it, on how many items, how long."""
+
+    executor: str
+    items: int
+    seconds: float
+
+
+class Cluster:
+    """The executors of a session."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+
+    @cached_property
+    def parallelism(self) -> int:
+        """How many tasks Spark would run by default: the number of cores."""
+        numbers = self.spark.range(0, 1 << 14).select(F.spark_partition_id().alias("number"))
+        (row,) = numbers.agg(F.max("number").alias("last")).collect()
+        return int(row["last"]) + 1
+
+    @property
+    def broadcast_bytes(self) -> int:
+        """Spark's own bound for what is sent to every task."""
+        return _bytes(self.spark.conf.get("spark.sql.autoBroadcastJoinThreshold"))
+
+    def map(
+        self,
+        step: str,
+        function: Callable[[list[Item]], list[Result]],
+        items: Sequence[Item],
+        weight: Callable[[Item], int],
+    ) -> list[Result]:
+        """`function` over lists of items, on executors; one result per item, in the items' order."""
+        weights = [weight(item) for item in items]
+        bins = spread(weights, self.task_count(weights))
+        outcomes = self.run(step, function, [[items[i] for i in members] for members in bins])
+        found = {i: result for members, results in zip(bins, outcomes) for i, result in zip(members, results)}
+        return [found[i] for i in range(len(items))]
+
+    def run(self, step: str, function: Callable[[Item], Result], tasks: Sequence[Item]) -> list[Result]:
+        """`function` over every item, each a task of its own; results in the tasks' order."""
+        if not tasks:
+            return []
+        remote = _remote(function, [pickle.dumps(task) for task in tasks])
+        frame = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(remote, OUTCOME)
+        return collect(step, frame)
+
+    def task_count(self, weights: Sequence[int]) -> int:
+        """As many tasks as there are cores; more where there is much to do; never more than items."""
+        if len(weights) < 2:
+            return len(weights)
+        wanted = max(self.parallelism, -(-sum(weights) // TASK_BYTES))
+        return min(len(weights), wanted, TASKS_PER_CORE * self.parallelism)
+
+
+def spread(weights: Sequence[int], count: int) -> list[list[int]]:
+    """Items over `count` bins of about equal weight, the heaviest first; every bin gets at least one.
+
+    >>> spread([5, 1, 1, 3], 2)
+    [[0], [3, 1, 2]]
+    """
+    bins: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, 0, number) for number in range(count)]
+    for item in sorted(range(len(weights)), key=lambda i: (-weights[i], i)):
+        load, members, number = heapq.heappop(loads)
+        bins[number].append(item)
+        heapq.heappush(loads, (load + weights[item], members + 1, number))
+    return bins
+
+
+def collect(step: str, frame: Any) -> list[Any]:
+    """Run a frame of outcomes; results in the order of tasks. The first error of ours that a task met is raised."""
+    with carried_errors():
+        rows = sorted(frame.collect(), key=lambda row: row["task"])
+    outcomes = [pickle.loads(row["outcome"]) for row in rows]
+    for result, _ in outcomes:
+        if isinstance(result, FsspeckitError):
+            raise result
+    _tell(step, [report for _, report in outcomes])
+    return [result for result, _ in outcomes]
+
+
+def _tell(step: str, reports: list[Report]) -> None:
+    items, executors = sum(r.items for r in reports), len({r.executor for r in reports})
+    log.info(
+        "%s: %d item(s) by %d task(s) on %d executor(s)", step, items, len(reports), executors, extra={"tasks": reports}
+    )
+
+
+def _remote(function: Callable[[Any], Any], packed: Sequence[bytes]) -> Any:
+    def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield outcome(task, partial(_call, function, packed[task]))
+
+    return remote
+
+
+def _call(function: Callable[[Any], Any], packed: bytes) -> Any:
+    return function(pickle.loads(packed))
+
+
+def outcome(task: int, work: Callable[[], Any]) -> pa.RecordBatch:
+    """On an executor: do the work and wrap what came of it, for `collect`."""
+    started = time.monotonic()
+    result: Any
+    try:
+        result = work()
+    except FsspeckitError as error:
+        result = error
+    executor = f"{socket.gethostname()}:{os.getppid()}"
+    size = len(result) if isinstance(result, list) else 1
+    report = Report(executor, size, time.monotonic() - started)
+    return pa.RecordBatch.from_pydict({"task": [task], "outcome": [pickle.dumps((result, report))]})
+
+
+@contextlib.contextmanager
+def carrying_errors() -> Iterator[None]:
+    """On an executor, where rows are expected and no outcome can be given: the message carries our error."""
+    try:
+        yield
+    except FsspeckitError as error:
+        text = base64.b64encode(pickle.dumps(error)).decode()
+        raise RuntimeError(f"fsspeckit-error:{text}: {error}") from error
+
+
+@contextlib.contextmanager
+def carried_errors() -> Iterator[None]:
+    """On the driver: an error of ours that an executor met is raised as itself."""
+    try:
+        yield
+    except PySparkException as error:
+        message = str(error)
+        found = _CARRIED.search(message)
+        if found:
+            raise pickle.loads(base64.b64decode(found[1])) from error
+        if re.search(r"No module named '(fsspeckit|pyarrow|numpy|fsspec)", message):
+            raise DatasetMergeError(
+                "The Python of Spark's executors cannot import fsspeckit and what it needs: "
+                f"{message.strip().splitlines()[-1]}. Install fsspeckit[spark] there, or set PYSPARK_PYTHON to an "
+                "environment that has it before the session starts; nothing was changed.",
+                operation="spark",
+            ) from error
+        raise
+
+
+def spark_path(location: Location, path: str) -> str:
+    """A path as Spark takes it."""
+    if isinstance(location.storage, FsspecStorage):
+        return str(location.storage.fs.unstrip_protocol(location.at(path)))
+    return f"file:{location.at(path)}"
+
+
+def _bytes(text: str) -> int:
+    """A size as Spark writes it; -1 means never.
+
+    >>> _bytes("10485760b"), _bytes("10MB"), _bytes("-1")
+    (10485760, 10485760, 0)
+    """
+    number, unit = re.fullmatch(r"\s*(-?\d+)\s*([a-z]*)\s*", text.lower()).groups()  # type: ignore[union-attr]
+    return max(0, int(number)) * _UNITS.get(unit, 1)

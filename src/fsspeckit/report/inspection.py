@@ -1,0 +1,195 @@
+"""What a data set is made of, from its footers alone."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fsspeckit.core.commit.session import unfinished
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import Bounds, Footer
+from fsspeckit.core.plan.footers import read_footers
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.storage import locate
+from fsspeckit.report.text import key_value
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The smallest and greatest value of a column, as text; `known` is false where statistics are missing."""
+
+    lower: str | None
+    upper: str | None
+    nulls: int | None
+    known: bool
+
+
+@dataclass(frozen=True)
+class InspectedFile:
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+    codecs: tuple[str, ...]
+    written_by: str
+    keys: Mapping[str, KeyRange]
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str
+    partition: bool
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A data set at rest. `key_overlap`: in how many files a key may be, by their ranges, on average."""
+
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+    partition_columns: tuple[str, ...]
+    partitions: int
+    key_columns: tuple[str, ...]
+    keys: Mapping[str, KeyRange]
+    key_overlap: float | None
+    columns: tuple[Column, ...]
+    files: tuple[InspectedFile, ...]
+    unfinished: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def inspect(path: str, key_columns: Sequence[str] = (), filesystem: Any = None) -> Inspection:
+    """Look at a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning goes by."""
+    location = locate(path, filesystem)
+    infos = list_files(location)
+    if not location.storage.is_dir(location.root):
+        raise ArgumentError(f"{location.shown} does not exist.")
+    footers = read_footers(location, infos, tuple(key_columns))
+    columns = _columns(footers)
+    kinds = _kinds(columns, key_columns)
+    found = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
+    return Inspection(
+        path=location.shown,
+        rows=sum(f.rows for f in footers),
+        bytes=sum(f.info.size for f in footers),
+        row_groups=sum(len(f.row_groups) for f in footers),
+        partition_columns=found,
+        partitions=len({tuple(f.partition.items()) for f in footers}) if found else 0,
+        key_columns=tuple(key_columns),
+        keys={k: _shown(_range(footers, k), kinds[k]) for k in key_columns},
+        key_overlap=_overlap(footers, key_columns),
+        columns=columns,
+        files=tuple(_file(location.show(f.path), f, kinds) for f in footers),
+        unfinished=tuple(unfinished(location)),
+    )
+
+
+def _columns(footers: Sequence[Footer]) -> tuple[Column, ...]:
+    if not footers:
+        return ()
+    schema = unify_footers(footers)
+    paths = dict.fromkeys(name for footer in footers for name in footer.partition)
+    stored = [Column(f.name, str(f.type), f.name in paths, f.nullable) for f in schema]
+    return (*stored, *(Column(name, "from the path", True, True) for name in paths if name not in schema.names))
+
+
+def _kinds(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, str]:
+    kinds = {c.name: c.type for c in columns}
+    missing = [k for k in key_columns if k not in kinds]
+    if missing and columns:
+        raise ArgumentError(f"Key columns not found: {missing}. The data set has {list(kinds)}.")
+    return {k: kinds.get(k, "") for k in key_columns}
+
+
+def _file(path: str, footer: Footer, kinds: Mapping[str, str]) -> InspectedFile:
+    metadata = footer.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)] if metadata is not None else []
+    codecs = {g.column(i).compression.lower() for g in groups for i in range(g.num_columns)}
+    return InspectedFile(
+        path=path,
+        rows=footer.rows,
+        bytes=footer.info.size,
+        row_groups=len(footer.row_groups),
+        codecs=tuple(sorted(codecs)),
+        written_by=(metadata.created_by or "unknown") if metadata is not None else "unknown",
+        keys={k: _shown(_range([footer], k), kind) for k, kind in kinds.items()},
+    )
+
+
+def _range(footers: Iterable[Footer], column: str) -> Bounds | None:
+    """Bounds over all row groups, or `None` if one of them has no statistics; a partition column's are in the paths."""
+    found: list[Bounds | None] = []
+    for footer in footers:
+        if column in footer.partition:
+            found.append(_path_bounds(footer.partition[column]))
+        else:
+            found += [group.bounds.get(column) for group in footer.row_groups if group.rows]
+    known = [b for b in found if b is not None]
+    filled = [b for b in known if b.lower is not None]
+    nulls = None if any(b.nulls is None for b in known) else sum(b.nulls or 0 for b in known)
+    if len(known) < len(found):
+        return None
+    if not filled:
+        return Bounds(None, None, nulls)
+    try:
+        return Bounds(min(b.lower for b in filled), max(b.upper for b in filled), nulls)
+    except TypeError:  # in some files the column is a folder's word, in others a stored value
+        return None
+
+
+def _path_bounds(text: str | None) -> Bounds:
+    """A folder's word, ordered as a number if it is one: `month=9` comes before `month=10`."""
+    if text is None:
+        return Bounds(None, None)
+    value = (0, int(text), text) if _WHOLE.fullmatch(text) else (1, 0, text)
+    return Bounds(value, value)
+
+
+def _shown(bounds: Bounds | None, kind: str) -> KeyRange:
+    if bounds is None:
+        return KeyRange(None, None, None, known=False)
+    if bounds.lower is None:
+        return KeyRange(None, None, bounds.nulls, known=True)
+    lower, upper = (b[-1] if isinstance(b, tuple) else key_value(b, kind) for b in (bounds.lower, bounds.upper))
+    return KeyRange(lower, upper, bounds.nulls, known=True)
+
+
+def _overlap(footers: Sequence[Footer], key_columns: Sequence[str]) -> float | None:
+    """In how many files a key out of a file's range may be, on average: 1 is best, the number of files is worst."""
+    if not key_columns or not footers:
+        return None
+    met = [_met(footers, column) for column in key_columns]
+    fewest: list[int] = [min(counts) for counts in zip(*met, strict=True)]
+    return round(sum(fewest) / len(footers), 1)
+
+
+def _met(footers: Sequence[Footer], column: str) -> list[int]:
+    """For every file, how many files' ranges of one column meet its own."""
+    ranges = [_range([footer], column) for footer in footers]
+    filled = [r for r in ranges if r is not None and r.lower is not None]
+    try:
+        lowers, uppers = sorted(r.lower for r in filled), sorted(r.upper for r in filled)
+    except TypeError:
+        return [len(footers)] * len(footers)
+    unknown = sum(r is None for r in ranges)
+
+    def meets(own: Bounds | None) -> int:
+        if own is None:
+            return len(footers)
+        if own.lower is None:
+            return 1
+        return bisect_right(lowers, own.upper) - bisect_left(uppers, own.lower) + unknown
+
+    return [meets(own) for own in ranges]

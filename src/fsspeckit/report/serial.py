@@ -1,0 +1,24 @@
+"""Reports as JSON documents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from fsspeckit.core.model import MergePlan, MergeResult
+from fsspeckit.report.inspection import Inspection
+
+
+def document(report: MergePlan | MergeResult | Inspection, target: str) -> dict[str, Any]:
+    """Every field of a report, and the data set that it is about."""
+    if isinstance(report, Inspection):
+        return {"target": target, **report.as_dict()}
+    found = {"target": target, **asdict(report)}
+    if isinstance(report, MergePlan):
+        found["target_count_after"] = report.target_count_after
+    return found
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=True, default=str)

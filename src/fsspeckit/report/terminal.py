@@ -1,0 +1,244 @@
+"""The plan, the result and the data set for the terminal.
+
+Every view asks the console for its width: on a wide one files stand in a table, on a narrow one below each other.
+Nothing is ever cut off; a path that does not fit is folded. Bars are told apart without colour as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
+from fsspeckit.report.summary import Group, counts, plan_groups, result_groups, written
+from fsspeckit.report.text import cells, count, relative, share, size
+
+MANY_FILES = 24
+NARROW = 90
+TINY = 44
+_BAR = 60
+
+# Style, block and its stand-in where only ASCII can be printed.
+_LOOKS = {
+    "rewrite": ("red", "█", "#"),
+    "scan": ("yellow", "▓", "="),
+    "guard": ("magenta", "▒", "+"),
+    "prune": ("green", "░", "."),
+    "rewritten": ("red", "█", "#"),
+    "inserted": ("cyan", "▓", "="),
+    "preserved": ("green", "░", "."),
+}
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """What a merge would do."""
+
+    plan: MergePlan
+    target: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plan, groups = self.plan, plan_groups(self.plan)
+        yield _title("Plan", f"{plan.strategy} {count(plan.source_count, 'row')} into {self.target}")
+        yield _facts(
+            [("key", ", ".join(plan.key_columns)), ("partitions", ", ".join(plan.partition_columns) or "none")]
+        )
+        yield _line(counts(plan), "bold")
+        yield from _groups(groups, options)
+        rows = [_planned(f, self.target) for f in _worth_listing(plan.files)]
+        yield from _listing(("file", "action", "matched", "row groups", "rows", "size", "reason"), rows, options)
+        yield from _left_out(len(plan.files) - len(rows))
+        for hint in plan.hints:
+            yield _line(f"Hint: {hint}", "italic", indent=0)
+
+
+@dataclass(frozen=True)
+class ResultView:
+    """What a merge did."""
+
+    result: MergeResult
+    target: str
+    seconds: float | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        result, groups = self.result, result_groups(self.result)
+        took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
+        yield _title("Merged", f"{result.strategy} {count(result.source_count, 'row')} into {self.target}{took}")
+        yield _line(counts(result), "bold")
+        if result.updated and not result.rewritten_files:
+            yield _line("The matched rows were equal to the source's already; no file had to be rewritten.")
+        yield from _groups(groups, options)
+        changed = [f for f in result.files if f.operation != "preserved"]
+        rows = [_done(f, self.target) for f in changed[:MANY_FILES]]
+        yield from _listing(("file", "", "rows", "size"), rows, options)
+        yield from _left_out(len(changed) - len(rows), "changed file")
+
+
+@dataclass(frozen=True)
+class InspectionView:
+    """What a data set is made of."""
+
+    inspection: Inspection
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        seen = self.inspection
+        yield _title("Data set", seen.path)
+        yield _facts(_inspected_facts(seen))
+        columns = [
+            (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
+        ]
+        yield from _listing(("column", "type", "", ""), columns, options)
+        files = seen.files if len(seen.files) <= MANY_FILES else seen.files[: MANY_FILES // 2]
+        heads = ("file", "rows", "size", "row groups", "codec", *seen.key_columns)
+        yield from _listing(heads, [_inspected(f, seen) for f in files], options)
+        yield from _left_out(len(seen.files) - len(files))
+
+
+def _inspected_facts(seen: Inspection) -> list[tuple[str, str]]:
+    writers = sorted({f.written_by for f in seen.files})
+    facts = [
+        ("files", count(len(seen.files))),
+        ("rows", count(seen.rows)),
+        ("size", size(seen.bytes)),
+        ("row groups", count(seen.row_groups)),
+        (
+            "partitions",
+            f"{count(seen.partitions)} by {', '.join(seen.partition_columns)}" if seen.partitions else "none",
+        ),
+        ("codecs", ", ".join(sorted({c for f in seen.files for c in f.codecs})) or "none"),
+        ("written by", "; ".join(writers) or "nobody"),
+    ]
+    facts += [(f"range of {name}", _range(found)) for name, found in seen.keys.items()]
+    if seen.key_overlap is not None:
+        facts.append(
+            ("pruning", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
+        )
+    return facts
+
+
+def _inspected(file: InspectedFile, seen: Inspection) -> tuple[str, ...]:
+    ranges = [_range(file.keys[k]) for k in seen.key_columns]
+    base = (relative(file.path, seen.path), count(file.rows), size(file.bytes), count(file.row_groups))
+    return (*base, ", ".join(file.codecs), *ranges)
+
+
+def _range(found: KeyRange) -> str:
+    if not found.known:
+        return "no statistics"
+    nulls = f", {count(found.nulls, 'null')}" if found.nulls else ""
+    if found.lower is None:
+        return "only nulls" if found.nulls else "no values"
+    return f"{found.lower} … {found.upper}{nulls}" if found.lower != found.upper else f"{found.lower}{nulls}"
+
+
+def _planned(file: FilePlan, target: str) -> tuple[str, ...]:
+    read = f"{count(file.scanned_row_groups)} of {count(file.row_groups)}"
+    matched = count(file.matched_rows) if file.scanned_row_groups else ""
+    return relative(file.path, target), file.action, matched, read, count(file.rows), size(file.bytes), file.reason
+
+
+def _done(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
+    return relative(file.path, target), file.operation, count(file.row_count), size(file.size_bytes or 0)
+
+
+def _worth_listing(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
+    """Every file if they are few, else the ones that change."""
+    if len(files) <= MANY_FILES:
+        return files
+    return [f for f in files if f.action == "rewrite"][:MANY_FILES]
+
+
+def _left_out(number: int, what: str = "file") -> Iterable[Padding]:
+    if number > 0:
+        yield _line(f"… and {count(number, f'more {what}')}; --json lists all of them.", "dim")
+
+
+def _title(verb: str, rest: str) -> Text:
+    return Text.assemble((f"{verb}: ", "bold cyan"), (rest, "bold"), overflow="fold")
+
+
+def _line(line: str, style: str = "", indent: int = 2) -> Padding:
+    return Padding(Text(line, style=style, overflow="fold"), (0, 0, 0, indent), expand=False)
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(Text(f"  {name}"), Text(value))
+    return grid
+
+
+def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
+    """Two bars, of files and of bytes, and what the blocks mean."""
+    files, total = sum(g.files for g in groups), sum(g.bytes for g in groups)
+    if not files:
+        return
+    ascii_only, width = options.ascii_only, max(10, min(_BAR, options.max_width - 12))
+    yield Text()
+    yield _bar("files", groups, cells([g.files for g in groups], width), ascii_only)
+    yield _bar("bytes", groups, cells([g.bytes for g in groups], width), ascii_only)
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    for side in ("left", "left", "right", "right", "right"):
+        legend.add_column(justify="right" if side == "right" else "left", no_wrap=True)
+    legend.add_column(overflow="fold", style="dim")
+    for group in groups:
+        style, *blocks = _LOOKS[group.name]
+        mark = Text(f"  {blocks[ascii_only]}", style=style)
+        part = share(group.bytes, total) if options.max_width >= TINY else ""
+        meaning = group.meaning if options.max_width >= NARROW else ""
+        legend.add_row(mark, group.name, count(group.files), size(group.bytes), part, meaning)
+    yield legend
+    yield _line(written(groups), "bold")
+
+
+def _bar(label: str, groups: Sequence[Group], widths: Sequence[int], ascii_only: bool) -> Text:
+    bar = Text(f"  {label:<7}", no_wrap=True)
+    for group, width in zip(groups, widths, strict=True):
+        style, *blocks = _LOOKS[group.name]
+        bar.append(blocks[ascii_only] * width, style=style)
+    return bar
+
+
+def _listing(heads: Sequence[str], rows: Sequence[Sequence[str]], options: ConsoleOptions) -> RenderResult:
+    if not rows:
+        return
+    yield Text()
+    needed = 2 + sum(max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads)))
+    if needed <= options.max_width:
+        yield _table(heads, rows)
+    else:
+        yield from _stack(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for number, head in enumerate(heads):
+        numeric = head in ("rows", "size", "matched", "row groups")
+        title = Text(f"  {head}" if number == 0 else head)
+        table.add_column(title, justify="right" if numeric else "left", no_wrap=True)
+    for first, *rest in rows:
+        table.add_row(Text(f"  {first}"), *(Text(cell, style=_style(cell)) for cell in rest))
+    return table
+
+
+def _stack(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Padding]:
+    """The path on a line of its own, what there is to say of it below."""
+    for first, *rest in rows:
+        said = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
+        yield _line(first)
+        yield _line(", ".join(cell if h in ("", "action", "reason") else f"{h} {cell}" for h, cell in said), indent=4)
+
+
+def _style(cell: str) -> str:
+    return _LOOKS[cell][0] if cell in _LOOKS else ""
+
+
+__all__ = ["InspectionView", "PlanView", "ResultView"]

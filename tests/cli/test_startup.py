@@ -1,0 +1,33 @@
+"""`fsspeckit --help` answers at once: nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fsspeckit.cli
+
+FIRST = ["__init__", "commands", "group", "options", "output", "sources"]
+LIGHT = {"click", "fsspeckit", "fsspeckit.cli.group", "fsspeckit.cli.options", "fsspeckit.cli.output"}
+LIGHT |= {"fsspeckit.cli.sources", "fsspeckit.cli.commands"}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_modules_that_every_command_imports_import_only_click(name: str) -> None:
+    source = (Path(fsspeckit.cli.__file__).parent / f"{name}.py").read_text()
+    heavy = {
+        m for m in _imported(ast.parse(source)) if m.partition(".")[0] in ("rich", "pyarrow", "numpy", "fsspeckit")
+    }
+    assert heavy <= LIGHT
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found

@@ -1,0 +1,186 @@
+"""What is read and what is not: data pages of pruned files are garbage, and the merge does not notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from damage import nothing_changes, spoil_pages
+from fsspeckit.core.errors import UnreadableFileError
+from support import data_files, fingerprint, rows, write_lake
+
+
+def lake_of(folder: Path, count: int, size: int = 10, **options: Any) -> str:
+    tables = {
+        f"f{i:03d}.parquet": pa.table({"id": range(i * size, i * size + size), "x": ["old"] * size})
+        for i in range(count)
+    }
+    return write_lake(folder, tables, **options)
+
+
+def test_keys_in_3_of_200_files(io: Any, tmp_path: Path) -> None:
+    lake = lake_of(tmp_path / "lake", 200)
+    touched = {"f003.parquet", "f100.parquet", "f199.parquet"}
+    for name in set(data_files(lake)) - touched:
+        spoil_pages(Path(lake, name))
+    before = fingerprint(lake)
+    result = io.merge(
+        pa.table({"id": [35, 1001, 1002, 1999, 2000], "x": ["new"] * 5}), lake, "upsert", ["id"], replace="in_place"
+    )
+    assert (result.inserted, result.updated, result.target_count_after) == (1, 4, 2001)
+    assert {Path(path).name for path in result.rewritten_files} == touched
+    assert len(result.preserved_files) == 197
+    after = fingerprint(lake)
+    assert {name for name in before if before[name] != after[name]} == touched
+    found = [row for path in result.rewritten_files for row in pq.ParquetFile(path).read().to_pylist()]
+    assert sorted(row["id"] for row in found if row["x"] == "new") == [35, 1001, 1002, 1999]
+
+
+def test_the_garbage_is_garbage(io: Any, tmp_path: Path) -> None:
+    lake = lake_of(tmp_path / "lake", 2)
+    spoil_pages(Path(lake, "f000.parquet"))
+    with pytest.raises(UnreadableFileError, match="f000"):
+        io.merge(pa.table({"id": [5], "x": ["new"]}), lake, "upsert", ["id"])
+
+
+def test_row_groups_within_a_file(io: Any, tmp_path: Path) -> None:
+    """An insert reads keys of the row group that its key falls into, and of no other."""
+    lake = lake_of(tmp_path / "lake", 1, size=100, row_group_size=10)
+    path = Path(lake, "f000.parquet")
+    spoil_pages(path, row_groups=set(range(10)) - {4})
+    spoil_pages(path, columns=["x"])
+    result = io.merge(pa.table({"id": [45, 46, 200], "x": ["new"] * 3}), lake, "insert", ["id"])
+    assert (result.inserted, result.target_count_after) == (1, 101)
+    plan = io.plan(pa.table({"id": [45], "x": ["new"]}), lake, "insert", ["id"])
+    assert [(f.row_groups, f.scanned_row_groups) for f in plan.files if f.path == str(path)] == [(10, 1)]
+
+
+def test_an_insert_of_new_keys_between_files_reads_footers_only(io: Any, tmp_path: Path) -> None:
+    tables = {f"f{i}.parquet": pa.table({"id": [i * 10, i * 10 + 5], "x": ["old"] * 2}) for i in range(3)}
+    lake = write_lake(tmp_path / "lake", tables)
+    for name in tables:
+        spoil_pages(Path(lake, name))
+    assert io.merge(pa.table({"id": [7, 18, 99], "x": ["new"] * 3}), lake, "upsert", ["id"]).inserted == 3
+
+
+def test_an_empty_source_reads_footers_only(io: Any, tmp_path: Path) -> None:
+    lake = lake_of(tmp_path / "lake", 3)
+    for name in data_files(lake):
+        spoil_pages(Path(lake, name))
+    with nothing_changes(lake):
+        result = io.merge(pa.table({"id": pa.array([], pa.int64()), "x": pa.array([], "str")}), lake, "upsert", ["id"])
+    assert (result.target_count_before, result.target_count_after, len(result.preserved_files)) == (30, 30, 3)
+
+
+def test_only_key_columns_are_scanned(io: Any, tmp_path: Path) -> None:
+    """Keys that a file does not hold, though its bounds admit them: its other columns are never read."""
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": [1, 9], "x": ["a", "b"]})})
+    spoil_pages(Path(lake, "f.parquet"), ["x"])
+    result = io.merge(pa.table({"id": [5], "x": ["new"]}), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (1, 0)
+
+
+def test_many_keys_prune_by_their_gaps(io: Any, tmp_path: Path) -> None:
+    """More keys than intervals: what lies in the widest gaps is still pruned."""
+    lake = lake_of(tmp_path / "lake", 3, size=10_000)
+    spoil_pages(Path(lake, "f001.parquet"))
+    ids = [*range(0, 10_000, 4), *range(20_000, 30_000, 4)]
+    assert io.merge(pa.table({"id": ids, "x": ["new"] * len(ids)}), lake, "update", ["id"]).updated == 5000
+
+
+@pytest.mark.parametrize("strategy", ["insert", "update", "upsert"])
+def test_plan_tells_what_merge_does(io: Any, tmp_path: Path, strategy: str) -> None:
+    lake = lake_of(tmp_path / "lake", 4, row_group_size=5)
+    write_lake(lake, {"gap.parquet": pa.table({"id": [500, 600], "x": ["old"] * 2})})
+    data = pa.table({"id": [3, 14, 550, 900], "x": ["new"] * 4})
+    with nothing_changes(lake):
+        plan = io.plan(data, lake, strategy, ["id"])
+    expected = {
+        "f000.parquet": ("rewrite", 1, 1),
+        "f001.parquet": ("rewrite", 1, 1),
+        "f002.parquet": ("prune", 0, 0),
+        "f003.parquet": ("prune", 0, 0),
+        "gap.parquet": ("scan", 1, 0),
+    }
+    if strategy == "insert":
+        expected |= dict.fromkeys(("f000.parquet", "f001.parquet"), ("scan", 1, 1))
+    found = {Path(f.path).name: (f.action, f.scanned_row_groups, f.matched_rows) for f in plan.files}
+    assert found == expected
+    reasons = {Path(f.path).name: f.reason for f in plan.files}
+    assert reasons["f002.parquet"] == "statistics exclude every source key"
+    assert reasons["gap.parquet"] == "no key matched"
+    assert "1" in reasons["f000.parquet"]
+    sizes = {Path(f.path).name: (f.rows, f.bytes, f.row_groups) for f in plan.files}
+    assert sizes["f000.parquet"] == (10, Path(lake, "f000.parquet").stat().st_size, 2)
+    result = io.merge(data, lake, strategy, ["id"])
+    same = ("strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted")
+    assert [getattr(plan, name) for name in same] == [getattr(result, name) for name in same]
+    assert len(plan.by_action("rewrite")) == len(result.rewritten_files)
+
+
+def partitioned(folder: Path) -> str:
+    return write_lake(
+        folder, {f"day={d}/f.parquet": pa.table({"id": range(0, 30, 3), "x": ["old"] * 10}) for d in (1, 2, 3)}
+    )
+
+
+def test_plan_shows_the_guard_and_how_to_spare_it(io: Any, tmp_path: Path) -> None:
+    lake = partitioned(tmp_path / "lake")
+    data = pa.table({"id": [4], "x": ["new"], "day": [2]})
+    plan = io.plan(data, lake, "upsert", ["id"])
+    assert [f.action for f in plan.files] == ["guard", "scan", "guard"]
+    assert "guard" in plan.files[0].reason
+    (hint,) = plan.hints
+    assert "2 file(s)" in hint
+    assert "['day']" in hint
+    spared = io.plan(data, lake, "upsert", ["id", "day"])
+    assert [f.action for f in spared.files] == ["prune", "scan", "prune"]
+    assert spared.files[0].reason == "partition holds no source row"
+    assert spared.hints == ()
+
+
+def test_partition_pruning_spares_other_partitions(io: Any, tmp_path: Path) -> None:
+    lake = partitioned(tmp_path / "lake")
+    for d in (1, 3):
+        spoil_pages(Path(lake, f"day={d}/f.parquet"))
+    data = pa.table({"id": [3], "x": ["new"], "day": [2]})
+    assert io.merge(data, lake, "upsert", ["id", "day"]).updated == 1
+    with nothing_changes(lake), pytest.raises(UnreadableFileError, match="day=1"):
+        io.merge(data, lake, "upsert", ["id"])  # without the partition in the key, the guard has to look
+
+
+def test_the_guard_reads_keys_only_and_only_where_statistics_admit_them(io: Any, tmp_path: Path) -> None:
+    lake = write_lake(
+        tmp_path / "lake",
+        {
+            "day=1/f.parquet": pa.table({"id": [1, 9], "x": ["old"] * 2}),
+            "day=2/f.parquet": pa.table({"id": [4], "x": ["old"]}),
+            "day=3/f.parquet": pa.table({"id": [100, 200], "x": ["old"] * 2}),
+        },
+    )
+    spoil_pages(Path(lake, "day=1/f.parquet"), ["x"])
+    spoil_pages(Path(lake, "day=3/f.parquet"))
+    plan = io.plan(pa.table({"id": [4], "x": ["new"], "day": [2]}), lake, "update", ["id"])
+    assert [f.action for f in plan.files] == ["guard", "rewrite", "prune"]
+    assert io.merge(pa.table({"id": [4], "x": ["new"], "day": [2]}), lake, "update", ["id"]).updated == 1
+
+
+def test_a_plan_of_a_missing_target(io: Any, tmp_path: Path) -> None:
+    plan = io.plan(pa.table({"id": [1], "x": ["a"]}), str(tmp_path / "none"), "upsert", ["id"])
+    assert (plan.inserted, plan.updated, plan.files, plan.target_count_after) == (1, 0, (), 1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_merge_of_pruned_files_still_counts_them(io: Any, tmp_path: Path) -> None:
+    lake = lake_of(tmp_path / "lake", 3)
+    result = io.merge(pa.table({"id": [1], "x": ["new"]}), lake, "update", ["id"])
+    assert sorted((f.operation, f.row_count) for f in result.files) == [
+        ("preserved", 10),
+        ("preserved", 10),
+        ("rewritten", 10),
+    ]
+    assert len(rows(lake)) == 30

@@ -1,0 +1,80 @@
+"""Who may import what, and the names that the package promises."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fsspeckit
+
+ROOT = Path(fsspeckit.__file__).parent
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, within functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def importers(library: str) -> set[str]:
+    files = ROOT.rglob("*.py")
+    return {
+        str(path.relative_to(ROOT))
+        for path in files
+        if any(name == library or name.startswith(f"{library}.") for name in imported(path))
+    }
+
+
+@pytest.mark.parametrize("library", ["duckdb", "pyspark"])
+def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
+    folder = {"duckdb": "datasets/duckdb/", "pyspark": "datasets/spark/"}[library]
+    assert {name for name in importers(library) if not name.startswith(folder)} == set()
+
+
+def test_the_core_knows_no_engine() -> None:
+    """`core.incremental.merge` alone reaches for the PyArrow engine, when it is called."""
+    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {"core/incremental.py"}
+
+
+LOADED = """
+import sys, {module}
+engines = [f"fsspeckit.datasets.{{name}}" for name in ("pyarrow", "duckdb", "spark")]
+print([m for m in ("duckdb", "pyspark", "polars", "pandas", *engines) if m in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("module", ["fsspeckit", "fsspeckit.core.merge", "fsspeckit.core.incremental"])
+def test_no_engine_is_loaded_at_import(module: str) -> None:
+    code = LOADED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names() -> None:
+    assert fsspeckit.__all__ == [
+        "DatasetMergeError",
+        "FilePlan",
+        "FsspeckitError",
+        "MergeFileMetadata",
+        "MergePlan",
+        "MergeResult",
+        "MergeStrategy",
+        "MergeValidationError",
+        "WriteResult",
+        "merge",
+        "plan",
+        "recover",
+    ]
+    assert all(hasattr(fsspeckit, name) for name in fsspeckit.__all__)
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "py.typed").exists()

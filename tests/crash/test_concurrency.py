@@ -1,0 +1,271 @@
+"""Several writers and readers at once: writers take turns, no update is lost, readers of files never miscount."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crash.writers import SHARED, batch, expect, go, start
+from fsspeckit.core.errors import DatasetLockedError, NullKeyError
+from fsspeckit.core.storage import LocalStorage
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from support import all_names, rows, write_lake
+
+KEYS = 800
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """The shared keys in four files."""
+    tables = [pa.table({"id": SHARED[i::4], "x": ["old"] * 10}) for i in range(4)]
+    write_lake(tmp_path / "lake", {f"f{i}.parquet": table for i, table in enumerate(tables)})
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start writers; those that still run at the end of the test are killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: Any) -> subprocess.Popen[str]:
+        started.append(start(*arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def _one(key: int, x: str) -> pa.Table:
+    return pa.table({"id": [key], "x": [x]})
+
+
+def _values(lake: Path) -> dict[int, str]:
+    found = rows(lake)
+    assert max(Counter(row["id"] for row in found).values()) == 1, "a key is there twice"
+    return {row["id"]: row["x"] for row in found}
+
+
+def _check_no_litter(lake: Path) -> None:
+    assert [p.name for p in lake.parent.iterdir()] == [lake.name]
+    assert all(name.endswith(".parquet") for name in all_names(lake))
+
+
+# Writers against writers
+
+
+def test_processes_merging_at_once_lose_nothing(lake: Path, writer: Callable[..., Any]) -> None:
+    writers, turns = range(1, 5), 5
+    processes = [writer("merge", lake, w, turns) for w in writers]
+    for process in processes:
+        go(process)
+    for w, process in zip(writers, processes, strict=True):
+        for turn in range(turns):
+            assert expect(process, "done") == _counts(w, turn)
+        assert process.wait() == 0
+    values = _values(lake)
+    _check_last_values(values, writers, turns)
+    assert len({values[key] for key in SHARED}) == 1, "the shared keys come from two merges"
+    assert values[0] in {f"{w}:{turns - 1}" for w in writers}
+    _check_no_litter(lake)
+
+
+def _counts(w: int, turn: int) -> list[str]:
+    """Two keys of its own are new in every turn but the first, the others and the shared ones are there."""
+    size = batch(w, turn).num_rows
+    return ["2", str(size - 2)]
+
+
+def _check_last_values(values: dict[int, str], writers: range, turns: int) -> None:
+    expected: dict[int, str] = {}
+    for w in writers:
+        for turn in range(turns):
+            expected |= {row["id"]: row["x"] for row in batch(w, turn).to_pylist() if row["id"] not in SHARED}
+    assert {key: x for key, x in values.items() if key not in SHARED} == expected
+
+
+def test_threads_of_one_process_take_turns(lake: Path) -> None:
+    io = PyArrowDatasetIO()
+
+    def merge(w: int) -> int:
+        return sum(io.merge(batch(w, turn), str(lake), "upsert", ["id"]).inserted for turn in range(5))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(merge, range(1, 5))) == [10, 10, 10, 10]
+    values = _values(lake)
+    _check_last_values(values, range(1, 5), 5)
+    assert len({values[key] for key in SHARED}) == 1
+    _check_no_litter(lake)
+
+
+def test_a_refused_creator_does_not_pull_the_folder_from_under_another(tmp_path: Path) -> None:
+    """Whoever made the folder and was refused removes it, but not while another one works in it."""
+    io = PyArrowDatasetIO()
+
+    def refused(path: str) -> None:
+        with pytest.raises(NullKeyError):
+            io.merge(pa.table({"id": pa.array([None], pa.int64()), "x": ["a"]}), path, "insert", ["id"])
+
+    def create(path: str) -> int:
+        return io.merge(_one(1, "a"), path, "insert", ["id"]).inserted
+
+    with ThreadPoolExecutor(6) as pool:
+        for i in range(12):
+            path = str(tmp_path / f"lake{i}")
+            tasks = [pool.submit(refused, path) for _ in range(5)]
+            assert pool.submit(create, path).result() == 1
+            assert all(task.result() is None for task in tasks)
+            assert rows(path) == [{"id": 1, "x": "a"}]
+
+
+def test_a_creator_that_waited_in_vain_leaves_the_folder_to_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made the folder, but another writer was first to lock it."""
+    make_folder, locks = LocalStorage.make_folder, []
+
+    def made_and_locked(storage: LocalStorage, path: str) -> list[str]:
+        made = make_folder(storage, path)
+        locks.append(os.open(path, os.O_RDONLY))
+        fcntl.flock(locks[0], fcntl.LOCK_EX)
+        return made
+
+    monkeypatch.setattr(LocalStorage, "make_folder", made_and_locked)
+    with pytest.raises(DatasetLockedError):
+        PyArrowDatasetIO().merge(_one(1, "a"), str(tmp_path / "lake"), "insert", ["id"], lock_timeout=0)
+    os.close(locks[0])
+    assert all_names(tmp_path) == ["lake"]
+
+
+def test_the_folder_of_a_refused_creation_goes_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_folder, free = LocalStorage.remove_folder, []
+
+    def look(storage: LocalStorage, path: str) -> None:
+        if path.endswith("/lake"):
+            handle = os.open(path, os.O_RDONLY)
+            free.append(_is_free(handle))
+            os.close(handle)
+        remove_folder(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "remove_folder", look)
+    with pytest.raises(NullKeyError):
+        PyArrowDatasetIO().merge(pa.table({"id": pa.nulls(1, pa.int64())}), str(tmp_path / "lake"), "insert", ["id"])
+    assert free == [False]
+    assert all_names(tmp_path) == []
+
+
+def _is_free(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# The lock
+
+
+@pytest.mark.parametrize("step", ["match", "rewrite"])
+def test_a_writer_that_waits_too_long_is_told_who_is_at_work(lake: Path, writer: Callable[..., Any], step: str) -> None:
+    owner = writer(f"hold-{step}", lake, 30_000)
+    go(owner)
+    expect(owner, "holding")
+    who = rf"process {owner.pid} on {socket.gethostname()}, since \d{{4}}-.* UTC \(\d+ s ago\); waited 0\.2 s"
+    before = time.monotonic()
+    with pytest.raises(DatasetLockedError, match=who):
+        PyArrowDatasetIO().merge(_one(2, "b"), str(lake), "upsert", ["id"], lock_timeout=0.2)
+    assert 0.2 <= time.monotonic() - before < 5
+    assert set(_values(lake).values()) == {"old"}
+
+
+def test_the_lock_of_a_killed_owner_is_free_at_once(lake: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("hold-rewrite", lake, 30_000)
+    go(owner)
+    expect(owner, "holding")
+    owner.kill()
+    owner.wait()
+    PyArrowDatasetIO().merge(_one(2, "b"), str(lake), "upsert", ["id"], lock_timeout=0)
+    assert _values(lake)[1] == "old"
+    assert _values(lake)[2] == "b"
+    _check_no_litter(lake)
+
+
+def test_a_writer_waits_for_another_to_finish(lake: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("hold-rewrite", lake, 500)
+    go(owner)
+    expect(owner, "holding")
+    result = PyArrowDatasetIO().merge(_one(1, "mine"), str(lake), "upsert", ["id"], lock_timeout=30)
+    expect(owner, "done")
+    assert result.updated == 1
+    assert _values(lake)[1] == "mine"
+    _check_no_litter(lake)
+
+
+def test_a_process_forked_during_a_merge_does_not_keep_the_lock(lake: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("fork", lake)
+    go(owner)
+    child = int(expect(owner, "forked")[0])
+    try:
+        expect(owner, "done")
+        PyArrowDatasetIO().merge(_one(2, "b"), str(lake), "upsert", ["id"], lock_timeout=0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert (_values(lake)[1], _values(lake)[2]) == ("held", "b")
+
+
+# Readers during in-place merges
+
+
+def _read_with_pyarrow(lake: Path) -> tuple[list[int], set[str]]:
+    tables = [pq.ParquetFile(path).read() for path in sorted(lake.glob("*.parquet"))]
+    table = pa.concat_tables(tables)
+    return sorted(table["id"].to_pylist()), set(table["x"].to_pylist())
+
+
+def _read_with_duckdb(lake: Path) -> tuple[list[int], set[str]]:
+    """DuckDB opens a file once for its footer and again for its pages, and fails if it was replaced in between, by
+    whomever. That is loud; what counts is that no answer is wrong."""
+    duckdb = pytest.importorskip("duckdb")
+    for _ in range(20):
+        with duckdb.connect() as connection, contextlib.suppress(duckdb.Error):
+            found = connection.execute(f"select id, x from read_parquet('{lake}/*.parquet')").fetchall()
+            return sorted(row[0] for row in found), {row[1] for row in found}
+    raise AssertionError("DuckDB failed twenty times in a row")
+
+
+@pytest.mark.parametrize("read", [_read_with_pyarrow, _read_with_duckdb])
+def test_readers_see_every_key_once_during_in_place_merges(
+    tmp_path: Path, writer: Callable[..., Any], read: Callable[[Path], tuple[list[int], set[str]]]
+) -> None:
+    lake = _lake_of_eight_files(tmp_path / "lake")
+    process, versions, reads = writer("update", lake, 2_500, KEYS), set(), 0
+    go(process)
+    while process.poll() is None:
+        keys, seen = read(lake)
+        assert keys == list(range(KEYS)), f"read {reads} saw {len(keys)} rows"
+        versions |= seen
+        reads += 1
+    assert int(expect(process, "done")[0]) >= 5
+    assert reads >= 10 and len(versions) >= 3, "the reader must have been at work during several merges"
+    _check_no_litter(lake)
+
+
+def _lake_of_eight_files(lake: Path) -> Path:
+    tables = {f"f{i}.parquet": pa.table({"id": range(i, KEYS, 8), "x": ["0"] * (KEYS // 8)}) for i in range(8)}
+    write_lake(lake, tables, row_group_size=25)
+    return lake

@@ -1,0 +1,148 @@
+"""A merge that fails half-way: an error at any storage call, Ctrl-C at any of them, a full disk."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash import lakes
+from crash.dying import Killer
+from crash.restricted import merge_restricted
+from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.storage import LocalStorage
+from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
+
+
+class Failure(Killer):
+    """Raises at its point instead of dying there."""
+
+    def __init__(self, point: int | None, error: BaseException) -> None:
+        super().__init__(point)
+        self.error = error
+
+    def arrive(self, label: str) -> bool:
+        if super().arrive(label):
+            raise self.error
+        return False
+
+
+def _merge_failing(lake: Path, point: int | None, error: BaseException) -> tuple[list[str], BaseException | None]:
+    """Merge with an error at a point; returns the points passed, and what came out."""
+    methods = {n: m for n, m in vars(LocalStorage).items() if callable(m) and not n.startswith("_")}
+    failure = Failure(point, error)
+    failure.install()
+    try:
+        lakes.merge(lake)
+    except BaseException as raised:
+        return failure.trace, raised
+    finally:
+        for name, method in methods.items():
+            setattr(LocalStorage, name, method)
+    return failure.trace, None
+
+
+@pytest.mark.parametrize("make", [lambda: OSError(errno.EIO, "broken disk"), KeyboardInterrupt], ids=["EIO", "Ctrl-C"])
+def test_failing_at_every_storage_call(ground: Path, make: Callable[[], BaseException]) -> None:
+    """Before the commit point nothing is changed and nothing left; after it the commit is finished, now or next."""
+    labels, _ = _merge_failing(lakes.make(ground / "rehearsal"), None, make())
+    commit = next(i for i, label in enumerate(labels) if label.startswith("rename") and "journal" in label)
+    assert len(labels) >= 40
+    outcomes = {
+        _check_failure(ground / str(point), point, labels[point], point <= commit, make())
+        for point in range(len(labels))
+    }
+    assert outcomes >= {"refused", "finished"}
+
+
+def _check_failure(parent: Path, point: int, label: str, before_commit: bool, error: BaseException) -> str:
+    lake = lakes.make(parent / "lake")
+    before = lakes.snapshot(parent)
+    _, raised = _merge_failing(lake, point, error)
+    if raised is None:
+        assert lakes.holds(lake, lakes.NEW), label
+        assert not lakes.litter(parent) or label.startswith("remove_folder"), label
+        return "succeeded"
+    if before_commit:
+        assert lakes.snapshot(parent) == before, f"{label} failed with {raised!r}"
+        return "refused"
+    return _check_after_commit(lake, label, raised)
+
+
+def _check_after_commit(lake: Path, label: str, raised: BaseException) -> str:
+    """Old or new, and never for long anything between."""
+    if isinstance(raised, KeyboardInterrupt):
+        assert not lakes.litter(lake.parent), label
+    else:
+        lakes.merge(lake, lakes.SOURCE.slice(0, 0))
+    assert not lakes.litter(lake.parent), label
+    assert lakes.holds(lake, lakes.NEW) or lakes.holds(lake, lakes.OLD), label
+    return "finished" if lakes.holds(lake, lakes.NEW) else "undone"
+
+
+def test_an_unfinished_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, rename = lakes.make(tmp_path / "lake"), LocalStorage.rename
+
+    def fail(storage: LocalStorage, source: str, target: str) -> None:
+        if target.endswith("f1.parquet"):
+            raise OSError(errno.EIO, "broken disk")
+        rename(storage, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "rename", fail)
+        with pytest.raises(CommitUnfinishedError, match=r"recorded but could not be finished.*broken disk.*recover"):
+            lakes.merge(lake)
+        with pytest.raises(CommitUnfinishedError, match=r"cannot be finished or removed.*broken disk"):
+            lakes.merge(lake)
+    assert lakes.merge(lake, lakes.SOURCE.slice(0, 0)).target_count_before == 21
+    assert lakes.holds(lake, lakes.NEW)
+    assert not lakes.litter(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["footers", "pin", "profile", "match", "rewrite", "insert"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_engine_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
+) -> None:
+    lake = lakes.make(tmp_path / "lake")
+    before = lakes.snapshot(tmp_path)
+
+    def fail() -> None:
+        raise error("half-way")
+
+    lakes.after(monkeypatch, step, fail)
+    with pytest.raises(error, match="half-way"):
+        lakes.merge(lake)
+    assert lakes.snapshot(tmp_path) == before
+
+
+def test_a_file_that_cannot_be_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three files are staged already when the third fails."""
+    lake, done = lakes.make(tmp_path / "lake"), []
+    before, copy_mode = lakes.snapshot(tmp_path), LocalStorage.copy_mode
+
+    def third_fails(storage: LocalStorage, source: str, target: str) -> Any:
+        done.append(target)
+        if len([t for t in done if "file-" in t]) == 3:
+            raise OSError(errno.EIO, "broken disk")
+        return copy_mode(storage, source, target)
+
+    monkeypatch.setattr(PyArrowEngine, "_threads", 1, raising=False)
+    monkeypatch.setattr(LocalStorage, "copy_mode", third_fails)
+    with pytest.raises(OSError, match="broken disk"):
+        lakes.merge(lake)
+    assert lakes.snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 600])
+def test_a_full_disk(tmp_path: Path, limit: int) -> None:
+    """A limit on the size of a file stands for the disk: staged files, or the journal, do not fit."""
+    lake = lakes.make(tmp_path / "lake")
+    before = lakes.snapshot(tmp_path)
+    answer = merge_restricted(lake, file_size=limit)
+    assert answer.error == "DatasetMergeError"
+    assert "File too large" in answer.message and "make room" in answer.message
+    assert lakes.snapshot(tmp_path) == before

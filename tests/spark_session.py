@@ -1,0 +1,31 @@
+"""A Spark session as small as it gets, for tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import Any
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/fsspeckit-warehouse",
+    "spark.log.level": "ERROR",
+}
+
+
+def local_session(master: str = "local[2]", **conf: Any) -> Any:
+    """A session on this machine whose Python workers are this Python."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("fsspeckit tests")
+    for name, value in {**CONF, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,96 @@
+"""Every example in the README runs, in its order and in one folder, and prints what the README says it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    language: str
+    code: str
+    line: int
+    prints: str | None
+
+
+def examples() -> Iterator[Example]:
+    """Fenced blocks; a `text` block is what the one before it prints."""
+    text = README.read_text(encoding="utf-8")
+    found = list(FENCED.finditer(text))
+    for block, following in zip(found, [*found[1:], None]):
+        if block[1] != "text":
+            prints = following[2] if following is not None and following[1] == "text" else None
+            yield Example(block[1], block[2], text.count("\n", 0, block.start()) + 2, prints)
+
+
+def run_python(example: Example, names: dict[str, Any]) -> str:
+    said = io.StringIO()
+    code = compile("\n" * (example.line - 1) + example.code, str(README), "exec")
+    with contextlib.redirect_stdout(said):
+        exec(code, names)
+    return said.getvalue()
+
+
+def run_shell(example: Example) -> str:
+    env = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    command = ["bash", "-euo", "pipefail", "-c", example.code]
+    pipe = subprocess.PIPE
+    done = subprocess.run(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=env, timeout=120)
+    assert done.returncode == 0, f"README, line {example.line}:\n{done.stdout}"
+    return done.stdout
+
+
+def settled(text: str) -> list[str]:
+    """Without what differs from run to run: names, sizes, times, bars, versions and the width of columns."""
+    text = re.sub(r"part-[0-9a-f]{12}|\.fk[0-9a-f]{8}", "<name>", text)
+    text = re.sub(r"\b\d[\d.,]* (B|kB|s|%)", r"<number> \1", text)
+    text = re.sub(r"parquet-cpp-arrow version \S+", "<writer>", text)
+    text = re.sub(r"█+░+", "<bar>", text)
+    return [re.sub(r" +", " ", line).strip() for line in text.strip().splitlines()]
+
+
+def can_run(example: Example) -> bool:
+    if "pyspark" not in example.code:
+        return True
+    return all(_there(name) for name in ("pyspark", "fsspeckit.datasets.spark"))
+
+
+def _there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_examples_run_and_print_what_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    activated = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", activated)
+    names: dict[str, Any] = {"__name__": "readme"}
+    for example in filter(can_run, examples()):
+        said = run_python(example, names) if example.language == "python" else run_shell(example)
+        if example.prints is not None:
+            assert settled(said) == settled(example.prints), f"README, line {example.line}"
+
+
+def test_every_fence_is_an_example_or_an_output() -> None:
+    assert set(re.findall(r"^```(\w+)$", README.read_text(encoding="utf-8"), re.MULTILINE)) == {"python", "sh", "text"}
+    assert len(list(examples())) >= 10
+
+
+def test_files_that_the_readme_links_to_exist() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (README.parent / link).exists()] == []
