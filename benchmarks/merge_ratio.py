@@ -42,7 +42,8 @@ def table(ids: np.ndarray, seed: int) -> pa.Table:
 def build(root: Path, files: int, rows: int) -> None:
     root.mkdir(parents=True)
     for i in range(files):
-        pq.write_table(table(np.arange(i * rows, (i + 1) * rows), i), root / f"f{i:04d}.parquet", row_group_size=rows // 4)
+        rows_of_file = table(np.arange(i * rows, (i + 1) * rows), i)
+        pq.write_table(rows_of_file, root / f"f{i:04d}.parquet", row_group_size=rows // 4)
 
 
 def best(run: Callable[[], object], prepare: Callable[[], object], repeat: int) -> float:

@@ -34,7 +34,8 @@ def peak(folder: Path, files: int, rows: int) -> int:
     lake = folder / f"lake{files}"
     lake.mkdir()
     for i in range(files):
-        pq.write_table(table(np.arange(i * rows, (i + 1) * rows), i), lake / f"f{i:02d}.parquet", row_group_size=rows // 8)
+        rows_of_file = table(np.arange(i * rows, (i + 1) * rows), i)
+        pq.write_table(rows_of_file, lake / f"f{i:02d}.parquet", row_group_size=rows // 8)
     source = folder / f"source{files}.parquet"
     pq.write_table(table(np.linspace(0, files * rows - 1, KEYS).astype(np.int64), 99), source)
     child = [sys.executable, __file__, "--child", str(lake), str(source)]

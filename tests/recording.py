@@ -30,6 +30,9 @@ class Recording:
         self.statements.append(text)
         return self.connection.sql(text)
 
+    def extract_statements(self, text: str) -> Any:
+        return self.connection.extract_statements(text)
+
     def having(self, part: str) -> list[str]:
         return [s for s in self.statements if part in s]
 

@@ -5,16 +5,22 @@
 1
 """
 
-from fsspeckit.api import merge, plan, recover
-from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, MergeValidationError
-from fsspeckit.core.model import (
-    FilePlan,
-    MergeFileMetadata,
-    MergePlan,
-    MergeResult,
-    MergeStrategy,
-    WriteResult,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsspeckit.api import merge, plan, recover
+    from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, MergeValidationError
+    from fsspeckit.core.model import (
+        FilePlan,
+        MergeFileMetadata,
+        MergePlan,
+        MergeResult,
+        MergeStrategy,
+        WriteResult,
+    )
 
 __all__ = [
     "DatasetMergeError",
@@ -32,3 +38,18 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {"merge": "api", "plan": "api", "recover": "api"} | dict.fromkeys(
+    ("DatasetMergeError", "FsspeckitError", "MergeValidationError"), "core.errors"
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Names load their module when they are first asked for, so that the command line starts at once."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fsspeckit' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fsspeckit.{_HOMES.get(name, 'core.model')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

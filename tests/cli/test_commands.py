@@ -73,7 +73,7 @@ def test_plan_changes_nothing_and_tells_each_file(call: Call, command: list[str]
     assert {f["path"]: f["action"] for f in said["files"]}["lake/month=02/part-0.parquet"] == "rewrite"
     assert len(said["files"]) == 6
     text = call(*command, "new.parquet", "lake", "-k", "id").stdout
-    assert "2 matched row(s)" in text
+    assert "2 matched rows" in text
     assert "1 of 2" in text
     assert all(name in text for name in data_files("lake"))
 

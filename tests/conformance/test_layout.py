@@ -232,8 +232,8 @@ def _read(module: Any, path: Path) -> list[Any]:
     if module.__name__ == "polars":
         return list(module.read_parquet(path, hive_partitioning=False).rows())
     if module.__name__ == "fastparquet":
-        # As text: fastparquet takes the dictionary of a category's last row group for that of all of them.
-        frame = module.ParquetFile(str(path)).to_pandas(categories=[])
+        frame = module.ParquetFile(str(path)).to_pandas()
+        frame = frame.astype(object).where(frame.notna(), None)  # a category's null is shown as NaN, a text's as None
     else:
         frame = module.read_parquet(path, engine="pyarrow", partitioning=None)
     return list(frame.itertuples(index=False))

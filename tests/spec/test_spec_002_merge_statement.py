@@ -169,9 +169,8 @@ def test_duckdb_version_detection_fails_gracefully(answer: Any, lake: str, caplo
     record = Recording(version=answer)
     result = upsert(record, lake)
     assert versions.detect_version(record) == (0, 0, 0)
-    assert [r for r in caplog.records if r.levelno == logging.WARNING][0].getMessage().startswith(
-        "Could not determine DuckDB version"
-    )
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert warnings[0].startswith("Could not determine DuckDB version")
     assert record.having("UNION ALL") and not record.having("MERGE INTO")
     assert (result.inserted, result.updated) == (1, 2)
 
@@ -274,7 +273,22 @@ def test_validate_and_escape_file_paths() -> None:
     for good in ["/lake/part-0.parquet", "C:/lake/year=2024/a_b.parquet", "s3://bucket/a=1/b-2.parquet"]:
         PathValidator.validate_path_for_sql(good)
         assert PathValidator.escape_for_sql(good) == good
-    bad = ["a'b", 'a"b', "a;b", "a--b", "a/*b*/", "../a", "a/../b", "a b", "a\nb", "a\x00b", "a\u202eb", "a\u200bb", "＇", ""]
+    bad = [
+        "a'b",
+        'a"b',
+        "a;b",
+        "a--b",
+        "a/*b*/",
+        "../a",
+        "a/../b",
+        "a b",
+        "a\nb",
+        "a\x00b",
+        "a\u202eb",
+        "a\u200bb",
+        "＇",
+        "",
+    ]
     for path in bad:
         with pytest.raises(ValueError, match="Path"):
             PathValidator.validate_path_for_sql(path)

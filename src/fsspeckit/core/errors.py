@@ -11,7 +11,7 @@
         ├── ArgumentError                strategy, key columns, options
         ├── NullKeyError
         ├── DuplicateKeyError
-        ├── SchemaMismatchError          columns missing or extra, types of different families, a value that does not fit
+        ├── SchemaMismatchError          columns missing or extra, types of different families, a value that is lost
         ├── PartitionMoveError           an existing key would change its partition
         └── TargetError                  the target is a file, a Delta/Hudi/Iceberg table, or cannot be made sense of
 

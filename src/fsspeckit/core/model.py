@@ -131,6 +131,7 @@ class Footer:
     row_groups: tuple[RowGroup, ...]
     partition: Mapping[str, str | None] = field(default_factory=dict)
     metadata: pq.FileMetaData | None = None
+    ledger: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:

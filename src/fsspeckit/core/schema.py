@@ -40,6 +40,18 @@ def unify_footers(files: Sequence[Footer]) -> pa.Schema:
     return unified
 
 
+def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """One plain schema for a source given as several files."""
+    unified = schemas[0]
+    for number, schema in enumerate(schemas[1:], 2):
+        if set(schema.names) != set(unified.names):
+            odd = sorted(set(schema.names) ^ set(unified.names))
+            raise SchemaMismatchError(f"The files of the source have different columns: {odd} are not in all of them.")
+        for field in schema:
+            unified = _merged(unified, field, "the source's first file", f"its file number {number}")
+    return plain_schema(unified)
+
+
 def _check_names(footer: Footer) -> None:
     names = footer.schema.names
     if len(set(names)) < len(names):

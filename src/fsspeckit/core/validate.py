@@ -66,7 +66,7 @@ def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_column
     if count:
         raise DuplicateKeyError(
             f"The source has duplicate keys: {count} key(s) of {list(key_columns)} occur more than once, e.g. "
-            f"{keys.show(samples)}. Keep one row per key, or use strategy='deduplicate'."
+            f"{keys.show(samples)}. Keep one row per key; write_parquet_dataset(..., strategy='deduplicate') does that."
         )
 
 

@@ -3,95 +3,83 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
+import pyarrow.fs
 
+from fsspeckit.core import arrays
 from fsspeckit.core.commit.session import warn_unfinished
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.schema import unify_footers, unify_sources
 from fsspeckit.core.storage import FsspecStorage, Location, locate
 
 
 def to_table(source: Any, filesystem: Any = None) -> pa.Table:
     """Read a source of any supported kind as one Arrow table."""
-    if isinstance(source, pa.Table):
-        return source
-    if isinstance(source, pa.RecordBatch):
-        return pa.Table.from_batches([source])
-    if isinstance(source, pa.RecordBatchReader):
-        return source.read_all()
-    if isinstance(source, (str, os.PathLike)):
-        return read_path(source, filesystem)
-    if isinstance(source, (list, tuple)) and source and all(isinstance(s, (str, os.PathLike)) for s in source):
-        return pa.concat_tables([read_path(s, filesystem) for s in source], promote_options="default")
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(source).read_all()
-    raise ArgumentError(
-        f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch or reader, anything "
-        "with an Arrow stream (pandas, Polars, a DuckDB relation), or a path to Parquet files."
-    )
+    return source if isinstance(source, pa.Table) else to_reader(source, filesystem).read_all()
 
 
 def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
     """A source of any supported kind as a stream of record batches, no more of it in memory than there was."""
     if isinstance(source, pa.RecordBatchReader):
         return source
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return source.to_reader()
     if isinstance(source, (str, os.PathLike)):
         return _path_reader(source, filesystem)
     if isinstance(source, (list, tuple)) and source and all(isinstance(s, (str, os.PathLike)) for s in source):
         return _chained([_path_reader(s, filesystem) for s in source])
-    if not isinstance(source, (pa.Table, pa.RecordBatch)) and hasattr(source, "__arrow_c_stream__"):
+    if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source)
-    return to_table(source, filesystem).to_reader()
+    raise ArgumentError(
+        f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch or reader, anything "
+        "with an Arrow stream (pandas, Polars, a DuckDB relation), or a path to Parquet files."
+    )
 
 
 def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatchReader:
+    """A Parquet file, or all data files of a directory."""
     location = locate(path, filesystem)
     if location.storage.is_dir(location.root):
-        return open_dataset(location).scanner(batch_size=16_384, batch_readahead=4, fragment_readahead=1).to_reader()
-    file = _open_file(location)
-    return pa.RecordBatchReader.from_batches(file.schema_arrow, _batches(file))
+        reader = open_dataset(location).scanner(batch_size=16_384, batch_readahead=4, fragment_readahead=1).to_reader()
+        return _named(location.shown, reader.schema, reader)
+    if location.storage.stat(location.root) is None:
+        raise ArgumentError(f"{location.shown} does not exist.")
+    file = open_parquet(Location(location.storage, location.parent, location.shown.rpartition("/")[0]), location.name)
+    return _named(location.shown, file.schema_arrow, file.iter_batches(batch_size=16_384))
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    with file:
-        yield from file.iter_batches(batch_size=16_384)
+def _named(shown: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """The same batches; a page that cannot be read is an error that names the source."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except (pa.ArrowException, OSError) as error:
+            raise UnreadableFileError(f"Cannot read the source {shown}: {error}.", operation="read") from error
+
+    return pa.RecordBatchReader.from_batches(schema, read())
 
 
 def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
-    """Streams one after the other, with the columns of all of them."""
-    schema = pa.unify_schemas([reader.schema for reader in readers])
+    """Streams one after the other, in a type of each column that holds the values of all."""
+    schema = unify_sources([reader.schema for reader in readers])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:
             for batch in reader:
-                parts = [schema.empty_table(), pa.Table.from_batches([batch])]
-                yield from pa.concat_tables(parts, promote_options="default").to_batches()
+                columns = [arrays.cast(arrays.plain(batch.column(f.name)), f.type) for f in schema]
+                yield pa.record_batch(columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def read_path(path: str | os.PathLike[str], filesystem: Any = None) -> pa.Table:
-    """A Parquet file, or all data files of a directory."""
-    location = locate(path, filesystem)
-    if location.storage.is_dir(location.root):
-        return read_dataset(location)
-    with _open_file(location) as file:
-        return file.read()
-
-
-def _open_file(location: Location) -> pq.ParquetFile:
-    if location.storage.stat(location.root) is None:
-        raise ArgumentError(f"{location.shown} does not exist.")
-    parent = Location(location.storage, location.parent, location.shown.rpartition("/")[0] or ".")
-    return open_parquet(parent, location.name)
 
 
 def read_dataset(location: Location, columns: Any = None, filter: Any = None) -> pa.Table:
@@ -112,7 +100,7 @@ def open_dataset(location: Location) -> ds.Dataset:
 def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Footer]) -> ds.Dataset:
     found = ds.dataset(
         [location.at(info.path) for info in infos],
-        filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pa.fs.LocalFileSystem(),
+        filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pyarrow.fs.LocalFileSystem(),
         format=ds.ParquetFileFormat(coerce_int96_timestamp_unit=_int96_unit(footers)),
         partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
         partition_base_dir=location.root,

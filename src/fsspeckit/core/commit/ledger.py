@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.plan.footers import LEDGER_PREFIX as PREFIX
 from fsspeckit.core.plan.footers import read_footer
 from fsspeckit.core.storage import Location
-
-PREFIX = "fsspeckit.stream."
 
 Ledger = Mapping[str, str]
 
@@ -35,10 +34,8 @@ def entries(files: Iterable[Footer]) -> dict[str, str]:
     """All streams that ever committed to these files, each with its last batch."""
     found: dict[str, str] = {}
     for footer in files:
-        for key, value in (footer.schema.metadata or {}).items():
-            name = key.decode(errors="replace")
-            if name.startswith(PREFIX):
-                found[name] = max(found.get(name, value.decode()), value.decode(), key=_number)
+        for name, value in footer.ledger.items():
+            found[name] = max(found.get(name, value), value, key=_number)
     return found
 
 

@@ -16,6 +16,7 @@ from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
 from fsspeckit.core.plan.partitions import parse_hive_partition_path
 from fsspeckit.core.storage import Location
 
+LEDGER_PREFIX = "fsspeckit.stream."
 _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 
@@ -32,7 +33,13 @@ def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | Non
     leaves = leaf_indexes(schema, metadata.num_columns)
     wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
     groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
-    return Footer(info, schema, groups, parse_hive_partition_path(info.path), metadata)
+    return Footer(info, schema, groups, parse_hive_partition_path(info.path), metadata, _ledger(metadata))
+
+
+def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
+    """Entries of streams. The Arrow schema shows only the metadata that its writer knew of."""
+    found = (metadata.metadata or {}).items()
+    return {key.decode(): value.decode() for key, value in found if key.startswith(LEDGER_PREFIX.encode())}
 
 
 def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

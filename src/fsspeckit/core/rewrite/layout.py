@@ -152,13 +152,20 @@ def _column_options(old: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any
     largest = max(group.num_rows for group in groups)
     return {
         "compression": {path: _CODECS.get(chunk.compression, chunk.compression) for path, chunk in by_path},
-        "use_dictionary": [path for path, chunk in by_path if chunk.has_dictionary_page or not chunk.num_values],
+        "use_dictionary": [path for path, chunk in by_path if _takes_dictionary(old, chunk)],
         "write_statistics": [p for i, p in enumerate(paths) if old.schema.column(i).logical_type.type != "INTERVAL"],
         "write_page_index": any(chunk.has_offset_index for chunk in chunks),
         "bloom_filter_options": {path: {"ndv": largest, "fpp": 0.01} for path in blooms} or None,
         "sorting_columns": _sorting(groups),
         "store_schema": False,
     }
+
+
+def _takes_dictionary(old: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) -> bool:
+    """As before, unless fastparquet wrote it: it reads every row group's categories with one dictionary (seen)."""
+    if (old.created_by or "").startswith("fastparquet"):
+        return False
+    return bool(chunk.has_dictionary_page or not chunk.num_values)
 
 
 def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:

@@ -45,9 +45,18 @@ class Opened:
 def open_source(source: Any, connection: Any, filesystem: Any) -> Opened:
     """SQL and relations run where they belong: on the user's connection, within its transaction."""
     if isinstance(source, Sql):
-        source = connection.sql(source.text)
-        if source is None:
-            raise ArgumentError("source_sql gives no rows; write a query, such as SELECT … FROM ….")
+        source = _query(source.text, connection)
     if isinstance(source, duckdb.DuckDBPyRelation):
-        return Opened(open_reader(source, BATCH_ROWS), query=True)
+        # A relation keeps the result that it was asked for; a projection of it has one of its own.
+        return Opened(open_reader(source.project("*"), BATCH_ROWS), query=True)
     return Opened(to_reader(source, filesystem))
+
+
+def _query(text: str, connection: Any) -> Any:
+    """Only a query: a statement that changes something would have done so before it turns out to give no rows."""
+    if not isinstance(text, str):
+        raise ArgumentError(f"source_sql takes SQL text, not {type(text).__name__}; give other sources as data.")
+    statements = connection.extract_statements(text)
+    if len(statements) != 1 or statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.MULTI):
+        raise ArgumentError("source_sql must be one query, such as SELECT … FROM …; run other statements before.")
+    return connection.sql(text)

@@ -215,7 +215,8 @@ def _check_ties(source: PinnedTable, rows: Any, winners: Any, order_by: Sequence
     how = f"dedup_order_by={list(order_by)} leaves ties between them" if order_by else "dedup_order_by is not given"
     raise DuplicateKeyError(
         f"The source has {len(firsts)} key(s) of {list(source.shape.keys)} with differing rows, and {how}, e.g. "
-        f"{keys.show(source.samples(firsts[:5]))}. Name columns in dedup_order_by whose greatest value tells the row to keep."
+        f"{keys.show(source.samples(firsts[:5]))}. Name columns in dedup_order_by whose greatest value "
+        "tells the row to keep."
     )
 
 

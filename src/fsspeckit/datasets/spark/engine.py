@@ -31,7 +31,7 @@ from fsspeckit.datasets.spark.match import Hits, Source
 from fsspeckit.datasets.spark.parts import PART_BYTES, Part, PartWriter
 from fsspeckit.datasets.spark.scratch import Scratch, unique
 from fsspeckit.datasets.spark.session import Cluster, spark_path, start_session
-from fsspeckit.datasets.spark.source import check_seen, open_source
+from fsspeckit.datasets.spark.source import check_seen, int96_columns, open_source
 
 # From here on executors read the footers; below, threads of the driver are faster.
 MANY_FILES = 256
@@ -60,17 +60,23 @@ class SparkEngine:
     def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
         self._spark, self._filesystem, self._scratch = spark, filesystem, scratch
         self._storage: Storage = LocalStorage()
+        self._int96: frozenset[str] = frozenset()
 
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self._spark or start_session())
 
     def open(self, source: Any) -> Any:
-        return open_source(source, self._filesystem, self.footers)
+        return open_source(source, self._filesystem, self._read_footers, self._int96)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
+        """Of the target: what `open` and `pin` have to know of it is remembered."""
         _check_shared(location)
-        self._storage = location.storage
+        found = self._read_footers(location, files, columns)
+        self._storage, self._int96 = location.storage, int96_columns(location, found)
+        return found
+
+    def _read_footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         infos = list(files)
         if len(infos) < MANY_FILES:
             return read_footers(location, infos, columns)

@@ -38,13 +38,13 @@ class Frame:
     schema: pa.Schema
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        frame = self.frame.mapInArrow(_pin_partition(shape, scratch), session.OUTCOME)
+        frame = self.frame.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
 
 
-def _pin_partition(shape: Shape, scratch: Scratch) -> Any:
+def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        tables = (pa.Table.from_batches([batch]).cast(given) for batch in batches)
         context = TaskContext.get()
         assert context is not None
         yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch))
@@ -112,10 +112,10 @@ def _column(table: pa.Table, footer: Footer, field: pa.Field) -> Any:
     return pa.nulls(table.num_rows, field.type)
 
 
-def open_source(source: Any, filesystem: Any, footers: Any) -> Frame | Table | Files:
+def open_source(source: Any, filesystem: Any, footers: Any, int96: frozenset[str]) -> Frame | Table | Files:
     """Take a source of any kind; nothing of it is read yet but footers."""
     if is_frame(source):
-        return Frame(source, frame_schema(source))
+        return Frame(source, frame_schema(source, int96))
     if isinstance(source, (str, os.PathLike)):
         location = locate(source, filesystem)
         if location.storage.is_dir(location.root):
@@ -144,23 +144,47 @@ def _partition_type(texts: list[str | None]) -> pa.DataType:
     return pa.int32()
 
 
-def frame_schema(frame: Any) -> pa.Schema:
-    """The Arrow schema of a DataFrame. Times are instants, and like Spark's writer we make every column nullable."""
+def frame_schema(frame: Any, int96: frozenset[str] = frozenset()) -> pa.Schema:
+    """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable.
+
+    INT96 says nothing of zones. Spark writes instants in it and Arrow reads plain times; in columns that the target
+    stores so, an instant is the plain time in UTC.
+    """
     empty: pa.Schema = frame.limit(0).toArrow().schema
-    return pa.schema([pa.field(f.name, _loose(f.type)) for f in empty])
+    return pa.schema([pa.field(f.name, _loose(f.type, None if f.name in int96 else "UTC")) for f in empty])
 
 
-def _loose(kind: pa.DataType) -> pa.DataType:
+def _loose(kind: pa.DataType, zone: str | None) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
+        return pa.timestamp(kind.unit, zone)
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _loose(f.type)) for f in kind])
+        return pa.struct([pa.field(f.name, _loose(f.type, zone)) for f in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_loose(kind.key_type), _loose(kind.item_type))
+        return pa.map_(_loose(kind.key_type, zone), _loose(kind.item_type, zone))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = pa.field("element", _loose(kind.value_type))
+        element = pa.field("element", _loose(kind.value_type, zone))
         return pa.list_(element) if pa.types.is_list(kind) else pa.large_list(element)
     return kind
+
+
+def int96_columns(location: Location, footers: Iterable[Footer]) -> frozenset[str]:
+    """Top-level columns that the files store, or hold somewhere within, as INT96. One file tells for its schema."""
+    models = {footer.schema.remove_metadata(): footer for footer in footers if _has_naive_times(footer.schema)}
+    return frozenset(name for footer in models.values() for name in _int96_names(location, footer))
+
+
+def _has_naive_times(schema: pa.Schema) -> bool:
+    return any("timestamp[" in str(field.type) for field in schema)
+
+
+def _int96_names(location: Location, footer: Footer) -> Iterator[str]:
+    metadata = footer.metadata
+    if metadata is None:
+        with open_parquet(location, footer.path) as file:
+            metadata = file.metadata
+    for i in range(metadata.num_columns):
+        if metadata.schema.column(i).physical_type == "INT96":
+            yield metadata.schema.column(i).path.split(".")[0]
 
 
 def check_seen(scratch: Scratch, parts: list[Part]) -> None:

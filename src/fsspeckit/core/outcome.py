@@ -1,0 +1,122 @@
+"""What a merge did, or would do, in the words of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from fsspeckit.core.model import (
+    FileInfo,
+    FilePlan,
+    MergeFileMetadata,
+    MergePlan,
+    MergeResult,
+    Rewritten,
+    Staged,
+    Target,
+)
+from fsspeckit.core.plan.planned import Planned, Request
+from fsspeckit.core.plan.prune import Pruned
+from fsspeckit.core.storage import Location
+
+
+def entry(location: Location, staged: Staged, operation: Literal["rewritten", "inserted"]) -> MergeFileMetadata:
+    return MergeFileMetadata(location.show(staged.path), staged.rows, operation, staged.size)
+
+
+def result(
+    location: Location,
+    planned: Planned,
+    rewritten: Sequence[Rewritten],
+    inserted: Sequence[Staged],
+    removed: Sequence[FileInfo],
+) -> MergeResult:
+    """Exact counts, and every file of the data set after the merge."""
+    counts, before = planned.counts, planned.target.rows
+    gone = {f.path for f in removed} | {r.path for r in rewritten if r.staged}
+    files = [entry(location, s, "rewritten") for r in rewritten for s in r.staged]
+    files += [entry(location, s, "inserted") for s in inserted]
+    files += _preserved(location, planned.target, gone)
+    by = {op: [f.path for f in files if f.operation == op] for op in ("rewritten", "inserted", "preserved")}
+    return MergeResult(
+        strategy=planned.request.strategy.value,
+        source_count=planned.source_rows,
+        target_count_before=before,
+        target_count_after=before + counts.inserted - counts.deleted,
+        inserted=counts.inserted,
+        updated=counts.updated,
+        deleted=counts.deleted,
+        files=files,
+        rewritten_files=by["rewritten"],
+        inserted_files=by["inserted"],
+        preserved_files=by["preserved"],
+        removed_files=[location.show(f.path) for f in removed],
+    )
+
+
+def _preserved(location: Location, target: Target, gone: set[str]) -> list[MergeFileMetadata]:
+    kept = [f for f in target.files if f.path not in gone]
+    return [MergeFileMetadata(location.show(f.path), f.rows, "preserved", f.info.size) for f in kept]
+
+
+def unchanged(location: Location, target: Target, request: Request) -> MergeResult:
+    """The result of a batch that was committed before."""
+    files = _preserved(location, target, set())
+    kept = [f.path for f in files]
+    return MergeResult(request.strategy.value, 0, target.rows, target.rows, 0, 0, 0, files, preserved_files=kept)
+
+
+def describe(location: Location, planned: Planned) -> MergePlan:
+    """The plan: exact counts, and what would happen to every file and why."""
+    counts, touched = planned.counts, {f.path for f in planned.touched}
+    return MergePlan(
+        strategy=planned.request.strategy.value,
+        key_columns=planned.shape.keys,
+        partition_columns=planned.shape.partitions,
+        source_count=planned.source_rows,
+        target_count_before=planned.target.rows,
+        inserted=counts.inserted,
+        updated=counts.updated,
+        deleted=counts.deleted,
+        files=tuple(_file_plan(location, planned, p, p.footer.path in touched) for p in planned.pruned),
+        hints=tuple(_hints(planned)),
+    )
+
+
+def _file_plan(location: Location, planned: Planned, pruned: Pruned, touched: bool) -> FilePlan:
+    footer, matched = pruned.footer, planned.match.rows_in(pruned.footer.path)
+    scanned = len(pruned.row_groups)
+    base = FilePlan(
+        path=location.show(footer.path),
+        action="prune",
+        reason=pruned.reason,
+        rows=footer.rows,
+        bytes=footer.info.size,
+        row_groups=len(footer.row_groups),
+        scanned_row_groups=scanned,
+        matched_rows=matched,
+    )
+    if touched:
+        return replace(base, action="rewrite", reason=_count(matched, "matched row"))
+    if pruned.guard:
+        return replace(base, action="guard")
+    if scanned:
+        return replace(base, action="scan", reason=_count(matched, "existing key") if matched else "no key matched")
+    return base
+
+
+def _hints(planned: Planned) -> list[str]:
+    guarded = [p for p in planned.pruned if p.guard]
+    if not guarded:
+        return []
+    groups = sum(len(p.row_groups) for p in guarded)
+    missing = " and ".join(c for c in planned.shape.partitions if c not in planned.shape.keys)
+    return [
+        f"The keys of {_count(len(guarded), 'file')} in other partitions ({_count(groups, 'row group')}) are read only "
+        f"to make sure that no key moves. Adding {missing} to the key columns would spare this."
+    ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,64 @@
+"""The target before the merge: its files, its unified schema, its partition columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.core import arrays
+from fsspeckit.core.commit import ledger
+from fsspeckit.core.engine import Engine
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import Footer, Shape, Target
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path
+from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.storage import Location
+
+
+def read_target(
+    engine: Engine, location: Location, key_columns: Sequence[str], partition_columns: tuple[str, ...] | None
+) -> Target:
+    """List the data files, read their footers and unify them."""
+    files = tuple(engine.footers(location, list_files(location), key_columns))
+    columns = _partition_columns(files, partition_columns)
+    if not files:
+        return Target((), None, (), columns)
+    schema = unify_footers(files)
+    return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
+
+
+def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns that paths name, in the order of the folders; they must be the ones given, if any are."""
+    found = _named_in_paths(footer.partition for footer in files)
+    if given is None:
+        return found
+    if found and set(found) != set(given):
+        raise ArgumentError(f"partition_columns is {list(given)}, but the target is partitioned by {list(found)}.")
+    return found or given
+
+
+def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for partition in partitions for name in partition))
+
+
+def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
+    """An overwrite owes nothing to the old files (which may be broken) but their partition columns."""
+    if partition_columns is None:
+        found = _named_in_paths(parse_hive_partition_path(f.path) for f in list_files(location))
+        partition_columns = tuple(c for c in found if c in source.names)
+    return Target((), None, (), partition_columns, ledger.readable_entries(location, list_files(location)))
+
+
+def partition_map(target: Target, shape: Shape) -> PartitionMap:
+    types = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
+    return PartitionMap.of(target.files, shape.partitions, types)
+
+
+def template(target: Target) -> Footer | None:
+    """A file that has the unified schema already; new files are written like it."""
+    if target.schema is None:
+        return None
+    return next((f for f in reversed(target.files) if target.schema.equals(f.schema) and f.row_groups), None)

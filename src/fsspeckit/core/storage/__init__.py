@@ -1,0 +1,13 @@
+"""The only way to list, open, write, rename, sync and lock.
+
+A `Location` is a data set: a `Storage` and the folder in it. Local disks are read and written with PyArrow's native
+files; everything else is reached through fsspec. Paths handed to a `Storage` are absolute; data files are named
+relative to the data set, with `/`.
+"""
+
+from fsspeckit.core.storage.base import Storage
+from fsspeckit.core.storage.local import LocalStorage
+from fsspeckit.core.storage.location import Location, locate
+from fsspeckit.core.storage.remote import FsspecStorage
+
+__all__ = ["FsspecStorage", "LocalStorage", "Location", "Storage", "locate"]
