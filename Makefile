@@ -7,11 +7,11 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-old-duckdb torture check format bench big clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 18
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -27,6 +27,13 @@ demo: $(READY) ## build a small sample lake, plan a merge, merge, show what happ
 test: check ## all tests (and check); EXAMPLES=3000 draws more property examples
 	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(if $(EXAMPLES),--examples=$(EXAMPLES)) $(ARGS)
 
+test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, in an environment of its own
+	@$(JAVA) && scripts/test-old-duckdb $(ARGS)
+
+torture: $(READY) ## a stream killed ten times, and 3,000 examples of the property test
+	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py --kills=10 $(ARGS)
+	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
+
 check: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,6 +46,11 @@ format: $(READY) ## let ruff format and fix
 bench: $(READY) ## benchmarks, as ratios
 	$(BIN)/python benchmarks/merge_ratio.py
 	$(BIN)/python benchmarks/peak_memory.py
+	@$(JAVA) && $(BIN)/python benchmarks/spark_ratio.py
+
+big: $(READY) ## merges far larger than the memory they are given: DuckDB and Spark
+	$(BIN)/python benchmarks/big_duckdb.py
+	@$(JAVA) && $(BIN)/python benchmarks/big_spark.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -9,12 +9,13 @@ import pytest
 
 from fsspeckit.api import dataset_io
 
-ENGINES = ("pyarrow", "duckdb", "duckdb-union")
+ENGINES = ("pyarrow", "duckdb", "duckdb-union", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engines", default=",".join(ENGINES), help="engines to test, separated by commas")
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
+    parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

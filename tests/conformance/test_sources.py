@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import fingerprint, rows, write_lake
 
 from fsspeckit import DatasetMergeError, MergeValidationError
+from support import fingerprint, rows, write_lake
 
 SOURCE = pa.table({"id": [1, 5], "x": ["A", "B"]})
 

@@ -70,6 +70,18 @@ def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_column
         )
 
 
+def no_differing_duplicates(
+    count: int, samples: Sequence[tuple[Any, ...]], key_columns: Sequence[str], order_by: Sequence[str]
+) -> None:
+    """Rows of one key that tie for the greatest may only be copies of each other."""
+    if count:
+        how = f"dedup_order_by={list(order_by)} leaves ties between them" if order_by else "dedup_order_by is not given"
+        raise DuplicateKeyError(
+            f"The source has {count} key(s) of {list(key_columns)} with differing rows, and {how}, e.g. "
+            f"{keys.show(samples)}. Name columns in dedup_order_by whose greatest value tells the row to keep."
+        )
+
+
 def source(profile: Profile, key_columns: Sequence[str]) -> None:
     no_null_keys(dict(profile.null_keys))
     no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, key_columns)

@@ -8,7 +8,9 @@ end in `.parquet`: DuckDB's and Polars' `**/*.parquet` look into hidden folders.
 from __future__ import annotations
 
 import contextlib
+import errno
 import posixpath
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -91,11 +93,22 @@ def leftovers(location: Location) -> Iterator[str]:
 
 
 def remove(storage: Storage, staging: str) -> None:
-    """Remove a staging folder and what is in it."""
+    """Remove a staging folder and what is in it. A task that Spark gave up on may still put a file there."""
+    for patience in (0.1, 0.3, 1.0):
+        try:
+            return _remove(storage, staging)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            time.sleep(patience)
+    return _remove(storage, staging)
+
+
+def _remove(storage: Storage, staging: str) -> None:
     for name in storage.names(staging):
         path = posixpath.join(staging, name)
         if storage.is_dir(path) and not storage.is_link(path):
-            remove(storage, path)
+            _remove(storage, path)
         else:
             storage.remove(path)
     storage.remove_folder(staging)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import arrays, keys, ordering
-from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.core import arrays, ordering, validate
 from fsspeckit.datasets.duckdb.payload import Arrangement
 from fsspeckit.datasets.duckdb.source import PinnedSource
 from fsspeckit.datasets.duckdb.sql import listed, numbered
@@ -61,14 +60,7 @@ def _order_table(source: PinnedSource, order_by: tuple[str, ...]) -> str:
 
 def _check_ties(source: PinnedSource, ranked: str, order_by: Sequence[str]) -> None:
     wrong = list(dict.fromkeys(_differing_winners(source, ranked)))
-    if not wrong:
-        return
-    how = f"dedup_order_by={list(order_by)} leaves ties between them" if order_by else "dedup_order_by is not given"
-    raise DuplicateKeyError(
-        f"The source has {len(wrong)} key(s) of {list(source.shape.keys)} with differing rows, and {how}, e.g. "
-        f"{keys.show(source.samples(wrong[:5]))}. Name columns in dedup_order_by whose greatest value tells the row "
-        "to keep."
-    )
+    validate.no_differing_duplicates(len(wrong), source.samples(wrong[:5]), source.shape.keys, order_by)
 
 
 def _differing_winners(source: PinnedSource, ranked: str) -> Iterator[int]:

@@ -35,8 +35,9 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     never held as one table.
 
     Args:
-        connection: yours is used through a cursor and left as it was found. Without one there is a private database in
-            memory, which spills into the system's temporary directory.
+        connection: yours is used through a cursor and left as it was found; its `memory_limit` and `temp_directory`
+            say how much is held and where the rest goes. Without one there is a private database in memory, which
+            spills into the system's temporary directory.
         filesystem: an fsspec filesystem for the target.
         use_merge: `None` uses DuckDB's MERGE from 1.4.0 on, `True` insists on it, `False` uses a join and UNION ALL.
 

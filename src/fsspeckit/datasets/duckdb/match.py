@@ -93,9 +93,8 @@ class Matcher:
     def _merge_using_union_all(self, target: str) -> tuple[str, int, int]:
         query = sql.union_query(target, self.source.keys, self._keys, self._compared, self.strategy)
         found = self.source.workspace.create("found", query)
-        updated, inserted = self.source.workspace.run(f"SELECT count(file_no), count(*) - count(file_no) FROM {found}")[
-            0
-        ]
+        counts = self.source.workspace.run(f"SELECT count(file_no), count(*) - count(file_no) FROM {found}")
+        updated, inserted = counts[0]
         return f"SELECT * FROM {found}", updated, inserted
 
     def _groups(self, target: str, query: str) -> tuple[tuple[int, int, int], ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 from fsspeckit.core import keys, ordering, transport
@@ -25,7 +26,7 @@ def profile_source(source: PinnedSource) -> Profile:
         duplicate_keys=duplicates,
         duplicate_samples=source.samples(firsts),
         partitions=_partitions(source),
-        intervals={name: ordering.merged(_covers(source, i)) for i, name in enumerate(shape.keys)},
+        intervals={name: _intervals(source, i) for i, name in enumerate(shape.keys)},
     )
 
 
@@ -48,7 +49,12 @@ def _partitions(source: PinnedSource) -> frozenset[tuple[Any, ...]]:
     return frozenset(zip(*(identities(column) for column in distinct.columns), strict=True))
 
 
-def _covers(source: PinnedSource, number: int) -> Iterator[list[tuple[Any, Any]] | None]:
+def _intervals(source: PinnedSource, number: int) -> ordering.Intervals | None:
+    with closing(_covers(source, number)) as covers:
+        return ordering.merged(covers)
+
+
+def _covers(source: PinnedSource, number: int) -> Generator[list[tuple[Any, Any]] | None, None, None]:
     """Intervals of sorted stretches of one key column; a stretch has the same gaps as the whole."""
     index = source.payload.schema.get_field_index(source.shape.keys[number])
     kind = source.payload.schema.field(index).type

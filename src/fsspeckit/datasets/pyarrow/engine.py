@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core import arrays, keys, schema
-from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.core import arrays, keys, schema, validate
 from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
 from fsspeckit.core.plan.confirm import read_keys
 from fsspeckit.core.plan.footers import read_footers
@@ -212,12 +211,7 @@ def _check_ties(source: PinnedTable, rows: Any, winners: Any, order_by: Sequence
         return
     wrong = [i for i in range(len(rows)) if not _identical_row(losers.slice(i, 1), kept.slice(i, 1))]
     firsts = list(dict.fromkeys(winners[wrong].tolist()))
-    how = f"dedup_order_by={list(order_by)} leaves ties between them" if order_by else "dedup_order_by is not given"
-    raise DuplicateKeyError(
-        f"The source has {len(firsts)} key(s) of {list(source.shape.keys)} with differing rows, and {how}, e.g. "
-        f"{keys.show(source.samples(firsts[:5]))}. Name columns in dedup_order_by whose greatest value "
-        "tells the row to keep."
-    )
+    validate.no_differing_duplicates(len(firsts), source.samples(firsts[:5]), source.shape.keys, order_by)
 
 
 def _identical_row(left: pa.Table, right: pa.Table) -> bool:

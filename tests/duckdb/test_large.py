@@ -1,0 +1,251 @@
+"""What happens when the source does not fit: the same answers, chunk by chunk and bucket by bucket."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fsspeckit import DatasetMergeError
+from fsspeckit.api import dataset_io
+from fsspeckit.core import keys, ordering
+from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO, match, payload, profile, source
+from recording import Recording
+from support import data_files, fingerprint, multiset, rows, write_lake
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few rows, so that small tests have many chunks and buckets."""
+    for module in (payload, source, match, profile):
+        monkeypatch.setattr(module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(match, "SCAN_ROWS", 5)
+    monkeypatch.setattr(match, "MERGE_ROWS", 11)
+    monkeypatch.setattr(payload, "MAX_BUCKETS", 5)
+
+
+def lake_of(folder: Path, partitioned: bool) -> str:
+    rng = random.Random(5)
+    ids = rng.sample(range(300), 150)
+    files = {}
+    for i in range(5):
+        part = ids[i * 30 : i * 30 + 30]
+        name = f"p={i % 3}/f{i}.parquet" if partitioned else f"f{i}.parquet"
+        files[name] = pa.table({"id": part, "x": [f"old{n}" for n in part]})
+    return write_lake(folder, files, row_group_size=8)
+
+
+def source_of(lake: str, partitioned: bool) -> pa.Table:
+    rng = random.Random(6)
+    ids = rng.sample(range(300), 120)
+    table = {"id": ids, "x": [f"new{n}" for n in ids]}
+    if partitioned:
+        there = {row["id"]: int(row["p"]) for row in rows(lake)}
+        table["p"] = [there.get(n, n % 4) for n in ids]
+    return pa.table(table)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate"])
+@pytest.mark.parametrize("use_merge", [None, False])
+def test_same_answer(strategy: str, partitioned: bool, use_merge: bool | None, tmp_path: Path) -> None:
+    found = []
+    for engine, options in (("pyarrow", {}), ("duckdb", {"use_merge": use_merge})):
+        lake = lake_of(tmp_path / engine, partitioned)
+        table = source_of(lake, partitioned)
+        table = pa.concat_tables([table, table.slice(10, 40)]) if strategy == "deduplicate" else table
+        io = dataset_io(engine, **options)
+        mode = "full" if strategy in ("full_merge", "deduplicate") else "incremental"
+        result = io.write_parquet_dataset(table, lake, strategy, ["id"], rewrite_mode=mode)
+        found.append((result.inserted, result.updated, result.deleted, result.target_count_after, multiset(rows(lake))))
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_rows_of_one_partition_come_together(tmp_path: Path) -> None:
+    table = pa.table({"id": range(200), "p": [i % 4 for i in range(200)], "x": [str(i) for i in range(200)]})
+    DuckDBDatasetIO().merge(table, str(tmp_path / "lake"), "insert", ["id"], partition_columns=["p"])
+    assert len(data_files(tmp_path / "lake")) == 4
+    assert [row["id"] for row in rows(tmp_path / "lake") if row["p"] == "1"] == list(range(1, 200, 4))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_order_of_the_source_is_kept(tmp_path: Path) -> None:
+    ids = random.Random(1).sample(range(100), 100)
+    DuckDBDatasetIO().merge(pa.table({"id": ids}), str(tmp_path / "lake"), "insert", ["id"])
+    assert [row["id"] for row in rows(tmp_path / "lake")] == ids
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    "order",
+    [
+        [1, None, 3, 2, None, 3],
+        [1.5, float("nan"), None, -0.0, 0.0, float("inf")],
+        ["b", None, "a", "", "ü", "z"],
+        [b"\xff", None, b"", b"\x00", b"a", b"b"],
+        [True, False, None, True, False, False],
+    ],
+    ids=["int", "float", "text", "bytes", "bool"],
+)
+def test_deduplicate_keeps_the_greatest(order: list[Any], tmp_path: Path) -> None:
+    """Many copies of each key over many chunks; null is least and NaN greatest; as PyArrow does it."""
+    count = 60
+    table = pa.table(
+        {
+            "id": [i % 10 for i in range(count)],
+            "by": [order[(i // 10) % len(order)] for i in range(count)],
+            "then": list(range(count)),
+        }
+    )
+    found = []
+    for engine in ("pyarrow", "duckdb"):
+        io = dataset_io(engine)
+        io.write_parquet_dataset(table, str(tmp_path / engine), "deduplicate", ["id"], dedup_order_by=["by", "then"])
+        found.append([repr(row) for row in rows(tmp_path / engine)])
+    assert found[0] == found[1]
+    assert len(found[0]) == 10
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("order_by", [None, ["by"]])
+def test_ties_between_differing_rows(order_by: list[str] | None, tmp_path: Path) -> None:
+    same, other = float("nan"), [1.0, None, -0.0]
+    table = pa.table(
+        {
+            "id": [*range(20), *range(20)],
+            "by": [1] * 40,
+            "x": pa.array([[same, *other]] * 37 + [[same, 1.0, None, 0.0]] * 3, pa.list_(pa.float64())),
+        }
+    )
+    messages = []
+    for engine in ("pyarrow", "duckdb"):
+        with pytest.raises(DuplicateKeyError) as caught:
+            dataset_io(engine).write_parquet_dataset(
+                table, str(tmp_path / engine), "deduplicate", ["id"], dedup_order_by=order_by
+            )
+        messages.append(str(caught.value))
+        assert not (tmp_path / engine).exists()
+    assert messages[0] == messages[1]
+    assert "3 key(s)" in messages[1] and "17, 18, 19" in messages[1]
+    result = DuckDBDatasetIO().write_parquet_dataset(
+        table.slice(0, 37), str(tmp_path / "good"), "deduplicate", ["id"], dedup_order_by=order_by
+    )
+    assert result.inserted == 20
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([*range(0, 3000, 3), *range(10**12, 10**12 + 500)]),
+        pa.array([2**64 - 1, 0, 2**63, 5, *range(100)], pa.uint64()),
+        pa.array([-1.5, 2.5, -(10.0**300), 0.0, -0.0, *range(50)]),
+        pa.array([f"{i:05d}" for i in range(100)] + ["zzz", ""]),
+        pa.array([-5, 7, 10**15, *range(20)]).cast(pa.decimal128(38, 2)),
+        pa.array([1.0, float("nan"), *range(30)]),
+        pa.array([1, 2, 10**9] * 20, pa.timestamp("ms")),
+    ],
+    ids=["int", "uint64", "float", "text", "decimal", "nan", "time"],
+)
+def test_intervals_are_those_of_the_core(column: pa.Array) -> None:
+    from fsspeckit.core.model import Shape
+    from fsspeckit.datasets.duckdb.workspace import Workspace
+
+    schema = pa.schema([("id", column.type)])
+    pinned = source.PinnedSource.new(Workspace(duckdb.connect()), Shape(schema, ("id",), ("id",), ()))
+    table = pa.table({"id": column.take(pa.array(np.random.default_rng(3).permutation(len(column))))})
+    for start in range(0, len(table), 7):
+        pinned.append(table.slice(start, 7))
+    found = profile.profile_source(pinned).intervals["id"]
+    expected = keys.intervals(column)
+    assert (found is None) == (expected is None)
+    if expected is not None:
+        assert found is not None and len(found) <= keys.MAX_INTERVALS
+        assert (
+            sum(upper - lower for lower, upper in found) == sum(upper - lower for lower, upper in expected)
+            if not (isinstance(expected[0][0], bytes))
+            else found == expected
+        )
+
+
+def test_order_keys_sort_as_values_do() -> None:
+    from decimal import Decimal
+
+    columns = {
+        pa.float64(): [float("-inf"), -1.5, -0.0, 1e-300, 2.0, float("inf"), float("nan")],
+        pa.float32(): [-3.0, 0.0, 0.5, float("nan")],
+        pa.uint64(): [0, 1, 2**63, 2**64 - 1],
+        pa.int64(): [-(2**63), -1, 0, 2**63 - 1],
+        pa.decimal128(10, 2): [Decimal("-10.01"), Decimal("-0.01"), Decimal(0), Decimal("99.99")],
+        pa.decimal256(50, 2): [Decimal(-(10**40)), Decimal(0), Decimal(10**40)],
+        pa.string(): ["", "A", "a", "ab", "ü", "\U0001f986"],
+    }
+    for kind, ordered in columns.items():
+        values = ordering.order_key(pa.array([*ordered, None], kind)).to_pylist()
+        assert values[-1] is None
+        assert values[:-1] == sorted(values[:-1]) and len(set(values)) == len(values)
+
+
+def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A MERGE of too many rows at once runs out of memory; a quarter of them does not."""
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(100), "x": ["old"] * 100})})
+    monkeypatch.setattr(match, "MERGE_ROWS", 64)
+    monkeypatch.setattr(match, "LEAST_MERGE_ROWS", 2)
+    sizes: list[int] = []
+
+    def note(self: Recording, text: str) -> None:
+        if "MERGE INTO" in text:
+            start, stop = (int(text.split(mark)[1].split()[0].rstrip(")")) for mark in ("row >= ", "row < "))
+            sizes.append(stop - start)
+            if stop - start > 20:
+                raise duckdb.OutOfMemoryException("too much")
+
+    monkeypatch.setattr(Recording, "note", note)
+    if not hasattr(duckdb, "__version__") or duckdb.__version__ < "1.4":
+        pytest.skip("this DuckDB has no MERGE statement")
+    table = pa.table({"id": range(50, 150), "x": ["new"] * 100})
+    result = DuckDBDatasetIO(Recording()).merge(table, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (50, 50)
+    assert sizes == [64, *[16] * 7]
+
+
+def test_a_limit_that_nothing_fits_in(tmp_path: Path) -> None:
+    """An error that names the cause; the data set and the connection are as they were."""
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(10), "x": ["old"] * 10})})
+    con = duckdb.connect()
+    con.execute("SET temp_directory = ''")
+    con.execute("SET memory_limit = '20MB'")
+    before = fingerprint(lake)
+    with pytest.raises(DatasetMergeError, match=r"MERGE operation failed: .*Memory"):
+        DuckDBDatasetIO(con).merge(
+            path=lake,
+            strategy="upsert",
+            key_columns=["id"],
+            source_sql="SELECT range AS id, repeat('x', 1000) || range AS x FROM range(100000)",
+        )
+    assert fingerprint(lake) == before
+
+
+def test_more_than_the_memory_limit(tmp_path: Path) -> None:
+    """60 MB of rows with 40 MB allowed: it spills, and nothing is left of that."""
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(0, 60_000, 2), "x": ["old"] * 30_000})})
+    con = duckdb.connect()
+    con.execute(f"SET temp_directory = '{tmp_path / 'spill'}'")
+    con.execute("SET memory_limit = '60MB'")
+    result = DuckDBDatasetIO(con).merge(
+        path=lake,
+        strategy="upsert",
+        key_columns=["id"],
+        source_sql="SELECT range AS id, repeat('x', 2000) || range AS x FROM range(60000)",
+    )
+    assert (result.inserted, result.updated) == (30_000, 30_000)
+    assert con.execute("SELECT count(*) FROM duckdb_temporary_files()").fetchone() == (0,)
+    assert all(row["x"].endswith(f"x{row['id']}") for row in rows(lake))

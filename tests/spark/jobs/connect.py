@@ -1,0 +1,118 @@
+"""Run by `test_connect`: the core cases over Spark Connect. Prints what it saw as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+from spark_session import CONF
+from support import multiset, rows, write_lake
+
+
+def lakes(root: Path, name: str) -> list[str]:
+    """The same partitioned lake twice."""
+    starts = {(i, day): 100 * i + 50 * day for i in range(3) for day in range(2)}
+    files = {
+        f"day={day}/f{i}.parquet": pa.table({"id": range(start, start + 50), "x": ["old"] * 50})
+        for (i, day), start in starts.items()
+    }
+    return [write_lake(root / f"{name}-{side}", files, row_group_size=20) for side in ("spark", "arrow")]
+
+
+def source(spark: Any) -> tuple[Any, pa.Table]:
+    frame = spark.range(0, 400, 9).withColumn("x", F.concat(F.lit("new"), F.col("id")))
+    frame = frame.withColumn("day", (F.col("id") % 100 / 50).cast("int"))
+    return frame, frame.toArrow()
+
+
+def same(root: Path, spark: Any, name: str, *strategies: str) -> list[bool]:
+    """By Spark Connect and by PyArrow: same counts, same rows?"""
+    found = []
+    for strategy in strategies:
+        ours, theirs = lakes(root, f"{name}-{strategy}")
+        frame, table = source(spark)
+        results = [
+            io.write_parquet_dataset(data, path, strategy, ["id"])
+            for io, data, path in (
+                (SparkDatasetIO(spark), frame, ours),
+                (PyArrowDatasetIO(), table, theirs),
+            )
+        ]
+        counts = [(r.inserted, r.updated, r.deleted) for r in results]
+        found.append(counts[0] == counts[1] and multiset(rows(ours)) == multiset(rows(theirs)))
+    return found
+
+
+def refused(root: Path, spark: Any) -> str:
+    ours, _ = lakes(root, "refused")
+    frame = spark.sql("select 1L id, 'x' x, 0 day union all select 1L, 'y', 0")
+    try:
+        SparkDatasetIO(spark).merge(frame, ours, "upsert", ["id"])
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def too_wide(root: Path, spark: Any) -> str:
+    lake = write_lake(root / "narrow", {"f.parquet": pa.table({"id": [1], "x": pa.array([1], pa.int8())})})
+    try:
+        SparkDatasetIO(spark).merge(spark.sql("select 1L id, 1000 x"), lake, "upsert", ["id"])
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def streamed(root: Path, spark: Any) -> list[int]:
+    """Three files through a stream, twice: the second run finds nothing new."""
+    raw, lake = root / "raw", root / "streamed"
+    raw.mkdir()
+    for i in range(3):
+        (raw / f"{i}.json").write_text("".join(json.dumps({"id": i * 10 + n, "x": f"v{n}"}) + "\n" for n in range(10)))
+    counts = []
+    for _ in range(2):
+        frame = spark.readStream.schema("id bigint, x string").option("maxFilesPerTrigger", 1).json(str(raw))
+        write = SparkDatasetIO(spark).foreach_batch(str(lake), ["id"], app_id="connect")
+        query = (
+            frame.writeStream.option("checkpointLocation", str(root / "checkpoint"))
+            .trigger(availableNow=True)
+            .foreachBatch(write)
+            .start()
+        )
+        query.awaitTermination()
+        counts.append(pq.read_table(lake).num_rows)
+    return counts
+
+
+def main(folder: str) -> None:
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    spark, root = builder.getOrCreate(), Path(folder)
+    found: dict[str, Any] = {
+        "session": type(spark).__module__,
+        "small": same(root, spark, "small", "upsert", "full_merge"),
+    }
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    found["large"] = same(root, spark, "large", "upsert", "deduplicate")
+    found |= {"refused": refused(root, spark), "too_wide": too_wide(root, spark), "streamed": streamed(root, spark)}
+    frame = SparkDatasetIO(spark).read(lakes(root, "read")[0])
+    found["read"] = [frame.count(), sorted(frame.columns)]
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,22 @@
+"""The core cases over Spark Connect, with a server of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_process import result_of
+
+pytestmark = [pytest.mark.xdist_group("spark-connect"), pytest.mark.slow]
+
+
+def test_core_cases(tmp_path: Path) -> None:
+    found = result_of("connect", str(tmp_path))
+    assert found["session"].startswith("pyspark.sql.connect")
+    assert found["small"] == [True] * 2
+    assert found["large"] == [True] * 2
+    assert found["refused"].startswith("DuplicateKeyError: The source has duplicate keys: 1 key(s) of ['id']")
+    assert found["too_wide"].startswith("SchemaMismatchError: Column 'x' is int32 in the source and int8 in the target")
+    assert found["streamed"] == [30, 30]
+    assert found["read"] == [300, ["day", "id", "x"]]

@@ -1,0 +1,110 @@
+"""Lakes that others write and read: Spark's own, stale DataFrames, and all engines in turn."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.api import dataset_io
+from fsspeckit.datasets.spark import SparkDatasetIO
+from support import rows, write_lake
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+DATA = Path(__file__).parent.parent / "data"
+ENGINES = ("pyarrow", "duckdb", "spark")
+
+
+def io_of(engine: str, spark: Any) -> Any:
+    return dataset_io(engine, **({"spark": spark} if engine == "spark" else {}))
+
+
+def table_of(io: Any, lake: str) -> pa.Table:
+    """What Spark reads, as a table."""
+    return io.read(lake).orderBy("id").toArrow()
+
+
+def as_source(by: str, spark: Any, table: pa.Table) -> Any:
+    """A frame for Spark. For the others the instants that Spark writes as INT96 are plain times, as in Arrow."""
+    if by == "spark":
+        return spark.createDataFrame(table, spark.read.parquet(str(DATA / "spark")).select(table.column_names).schema)
+    place = table.column_names.index("time")
+    return table.set_column(place, "time", table["time"].cast(pa.timestamp("us")))
+
+
+@pytest.mark.parametrize("by", ENGINES)
+@pytest.mark.parametrize("name", ["spark", "spark_legacy"])
+def test_a_lake_written_by_spark_is_still_read_by_spark(spark: Any, tmp_path: Path, by: str, name: str) -> None:
+    lake = str(tmp_path / "lake")
+    shutil.copytree(DATA / name, lake)
+    reader = SparkDatasetIO(spark)
+    before = table_of(reader, lake)
+    donor = before.filter(pa.compute.equal(before["id"], 8))
+    source = before.take([3, 20, 41]).set_column(1, "integer", pa.array([-1, -2, None], pa.int32()))
+    new = donor.set_column(0, "id", pa.array([60], pa.int64()))
+    given = pa.concat_tables([source, new])
+    result = io_of(by, spark).merge(as_source(by, spark, given), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated, result.target_count_after) == (1, 3, 61)
+    after = table_of(reader, lake)
+    wanted = before.to_pylist()
+    for row, value in ((3, -1), (20, -2), (41, None)):
+        wanted[row] = {**wanted[row], "integer": value}
+    assert after.to_pylist() == [*wanted, *new.to_pylist()]
+    plain = spark.read.parquet(lake)
+    assert plain.count() == 61
+    assert (Path(lake) / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("change", ["grow", "shrink"])
+def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str) -> None:
+    """A file that grows under its old name loses rows in Spark; under a new name reading it fails."""
+    size = 100 if change == "grow" else 1
+    files = {f"f{i}.parquet": pa.table({"id": range(i * 1000, i * 1000 + 1000), "x": ["o"] * 1000}) for i in range(3)}
+    lake = write_lake(tmp_path / "lake", files, row_group_size=100)
+    stale = spark.read.parquet(lake)
+    known = {(row["id"], row["x"]) for row in stale.collect()}
+    changed = pa.table({"id": range(1000), "x": [f"{n:04}" * size for n in range(1000)]})
+    SparkDatasetIO(spark).merge(changed, lake, "upsert", ["id"])
+    wanted = {(row["id"], row["x"]) for row in rows(lake)}
+    try:
+        seen = {(row["id"], row["x"]) for row in stale.collect()}
+    except Exception as error:
+        assert "FILE_NOT_EXIST" in str(error) or "does not exist" in str(error)
+    else:
+        assert seen in (known, wanted)
+    assert {(row["id"], row["x"]) for row in spark.read.parquet(lake).collect()} == wanted
+
+
+def test_engines_in_turn(spark: Any, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    expected: dict[int, tuple[str, str]] = {}
+    for turn, engine in enumerate([*ENGINES, *ENGINES]):
+        ids = list(range(turn * 10, turn * 10 + 30))
+        table = pa.table({"id": ids, "x": [f"{engine}{turn}"] * 30, "part": [f"p{i % 3}" for i in ids]})
+        result = io_of(engine, spark).merge(table, lake, "upsert", ["id"], partition_columns=["part"])
+        assert (result.inserted, result.updated) == (len(set(ids) - expected.keys()), len(expected.keys() & set(ids)))
+        expected |= {i: (f"{engine}{turn}", f"p{i % 3}") for i in ids}
+    assert {row["id"]: (row["x"], row["part"]) for row in rows(lake)} == expected
+    assert len(rows(lake)) == len(expected)
+
+
+def test_reading_odd_names(spark: Any, tmp_path: Path) -> None:
+    """Spark expands what looks like a pattern, and silently reads `f0` for `f[0]`."""
+    for number, name in enumerate(["f0", "f[0]", "f*", "a{b,c}", "q?", "back\\slash", "with space", "50%", "ü"]):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{name}.parquet")
+    found = SparkDatasetIO(spark).read(str(tmp_path), filter="id >= 0", columns=["id"])
+    assert sorted(row["id"] for row in found.collect()) == list(range(9))
+
+
+def test_reading_files_that_differ(spark: Any, tmp_path: Path) -> None:
+    files = {"p=1/a.parquet": pa.table({"id": [1], "x": ["a"]}), "p=2/b.parquet": pa.table({"id": [2], "y": [2.5]})}
+    found = SparkDatasetIO(spark).read(write_lake(tmp_path / "lake", files)).orderBy("id").collect()
+    assert [row.asDict() for row in found] == [
+        {"id": 1, "x": "a", "y": None, "p": 1},
+        {"id": 2, "x": None, "y": 2.5, "p": 2},
+    ]

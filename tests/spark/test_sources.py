@@ -1,0 +1,202 @@
+"""What Spark sources are: frames of every type, evaluated once, from anywhere; and large ones, joined and routed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from fsspeckit import DatasetMergeError, MergeValidationError
+from fsspeckit.core.errors import SchemaMismatchError, UnreadableFileError
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, engine, insert, parts
+from support import fingerprint, multiset, rows, write_lake
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def io(spark: Any) -> SparkDatasetIO:
+    return SparkDatasetIO(spark)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    files = {f"f{i}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10}) for i in range(4)}
+    return write_lake(tmp_path / "lake", files, row_group_size=4)
+
+
+@pytest.fixture
+def large(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Every source counts as large: keys are joined by Spark, rows are routed, parts are tiny."""
+    before = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    for module in (parts, insert, engine):
+        monkeypatch.setattr(module, "PART_BYTES", 400)
+    monkeypatch.setattr(parts, "BATCH_ROWS", 7)
+    monkeypatch.setattr(engine, "MANY_FILES", 2)
+    yield spark
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
+
+
+def test_a_random_source_gives_one_consistent_result(spark: Any, io: SparkDatasetIO, lake: str) -> None:
+    draw = F.udf(lambda: __import__("random").randrange(10**9), "bigint").asNondeterministic()
+    frame = spark.range(0, 60).where(F.rand() < 0.7).select("id", draw().cast("string").alias("x"))
+    result = io.merge(frame, lake, "upsert", ["id"])
+    found = {row["id"]: row["x"] for row in rows(lake)}
+    assert len(found) == len(rows(lake)) == result.target_count_after
+    assert sum(value != "old" for value in found.values()) == result.inserted + result.updated == result.source_count
+
+
+def test_a_source_derived_from_the_target(io: SparkDatasetIO, lake: str) -> None:
+    doubled = io.read(lake).where("id % 2 = 0").withColumn("x", F.concat(F.col("x"), F.lit("er")))
+    result = io.merge(doubled, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (0, 20)
+    assert {row["id"]: row["x"] for row in rows(lake)} == {i: "older" if i % 2 == 0 else "old" for i in range(40)}
+
+
+def test_a_path_is_read_by_executors(io: SparkDatasetIO, lake: str, tmp_path: Path) -> None:
+    files = {f"p={p}/s[{p}].parquet": pa.table({"id": pa.array([p, 100 + p], pa.uint32())}) for p in range(3)}
+    source = write_lake(tmp_path / "source", files)
+    target = write_lake(tmp_path / "target", {"t.parquet": pa.table({"id": [1, 2], "p": pa.array([9, 9], pa.int64())})})
+    result = io.merge(source, target, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (4, 2)
+    assert {row["id"]: row["p"] for row in rows(target)} == {0: 0, 1: 1, 2: 2, 100: 0, 101: 1, 102: 2}
+
+
+def test_types_of_a_new_data_set(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    frame = spark.sql(
+        "select 1L id, timestamp'2024-01-01 09:00:00' t, timestamp_ntz'2024-01-01 09:00:00' n, 1.5BD d, "
+        "array(named_struct('a', 1)) s, map('k', X'00') m, date'2024-02-29' day, cast('c' as char(3)) c"
+    )
+    io.merge(frame, str(tmp_path / "lake"), "upsert", ["id"])
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert rows(tmp_path / "lake") == [
+        {
+            "id": 1,
+            "t": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+            "n": dt.datetime(2024, 1, 1, 9),
+            "d": Decimal("1.5"),
+            "s": [{"a": 1}],
+            "m": [("k", b"\0")],
+            "day": dt.date(2024, 2, 29),
+            "c": "c",
+        }
+    ]
+
+
+KINDS = {
+    "uint64": pa.array([1, 2**63 - 1], pa.uint64()),
+    "timestamp[ns]": pa.array([0, 1_700_000_000_000_000_000], pa.timestamp("ns", "UTC")),
+    "timestamp[ms]": pa.array([0, 1_700_000_000_000], pa.timestamp("ms", "UTC")),
+    "ntz": pa.array([0, 1_700_000_000_000_000], pa.timestamp("us")),
+    "decimal": pa.array([Decimal("1.50"), Decimal("2.25")], pa.decimal128(20, 2)),
+    "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+    "binary": pa.array([b"\xff\0", b"b"], pa.binary()),
+    "date": pa.array([0, 19000], pa.date32()),
+    "float": pa.array([float("nan"), -0.0], pa.float32()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_every_type_match_by_value(spark: Any, io: SparkDatasetIO, tmp_path: Path, kind: str) -> None:
+    keys = KINDS[kind]
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"k": keys, "x": ["old", "old"]})})
+    wider = {
+        "uint64": pa.int64(),
+        "timestamp[ns]": pa.timestamp("us", "UTC"),
+        "timestamp[s]": pa.timestamp("us", "UTC"),
+    }
+    given = keys.cast(wider.get(kind, keys.type if kind != "dictionary" else pa.string()))
+    frame = spark.createDataFrame(pa.table({"k": given, "x": ["new", "new"]}))
+    frame = frame.withColumn("k", F.col("k").cast("timestamp_ntz")) if kind == "ntz" else frame
+    result = io.merge(frame, lake, "upsert", ["k"])
+    assert (result.inserted, result.updated) == (0, 2)
+    assert pa.parquet.read_schema(result.rewritten_files[0]).field("k").type == keys.type
+    assert [row["x"] for row in rows(lake)] == ["new", "new"]
+
+
+def test_errors_of_executors_are_the_callers(spark: Any, io: SparkDatasetIO, lake: str, tmp_path: Path) -> None:
+    before = fingerprint(lake)
+    wide = spark.sql("select 1L id, 'x' x union all select 2L, null")
+    narrow = write_lake(
+        tmp_path / "narrow",
+        {"f.parquet": pa.table({"id": [1], "x": ["a"]}, pa.schema([("id", pa.int8()), ("x", pa.string())]))},
+    )
+    with pytest.raises(SchemaMismatchError, match=r"'id' is int64 in the source and int8.*the value 300 would not"):
+        io.merge(spark.sql("select 300L id, 'x' x"), narrow, "upsert", ["id"])
+    assert io.merge(wide, lake, "update", ["id"]).updated == 2
+    assert fingerprint(lake) != before
+
+
+@pytest.mark.parametrize("threshold", ["10MB", "-1"])
+def test_an_unreadable_file_is_named(spark: Any, io: SparkDatasetIO, lake: str, threshold: str) -> None:
+    victim = Path(lake) / "f2.parquet"
+    content = bytearray(victim.read_bytes())
+    content[4:40] = b"\xff" * 36
+    victim.write_bytes(content)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
+    with pytest.raises(UnreadableFileError, match=r"f2\.parquet"):
+        io.merge(spark.range(0, 40).withColumn("x", F.lit("n")), lake, "upsert", ["id"])
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10485760b")
+
+
+def test_executors_without_the_package_are_told_of(spark: Any, io: SparkDatasetIO, lake: str) -> None:
+    def fail(batches: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'fsspeckit'")
+        yield
+
+    broken = spark.range(3).mapInArrow(fail, "id bigint, x string")
+    with pytest.raises(DatasetMergeError, match=r"cannot import fsspeckit.*Install fsspeckit\[spark\]"):
+        io.merge(broken, lake, "upsert", ["id"])
+
+
+@pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate"])
+def test_a_large_source_does_what_a_small_one_does(large: Any, tmp_path: Path, strategy: str) -> None:
+    files = {
+        f"part={p}/f{i}.parquet": pa.table({"id": range(100 * i + 10 * p, 100 * i + 10 * p + 10), "x": [f"{p}"] * 10})
+        for i in range(3)
+        for p in range(3)
+    }
+    ids = [*range(0, 30, 2), *range(105, 130, 3), *range(300, 340)]
+    source = pa.table({"id": ids, "x": [f"n{i}" for i in ids], "part": [i % 100 // 10 % 3 for i in ids]})
+    if strategy == "deduplicate":
+        source = pa.concat_tables([source, source.set_column(1, "x", pa.array([f"z{i}" for i in ids]))])
+    results, lakes = [], [write_lake(tmp_path / name, files) for name in ("spark", "arrow")]
+    for io, path in zip((SparkDatasetIO(large), PyArrowDatasetIO()), lakes, strict=True):
+        results.append(io.write_parquet_dataset(source, path, strategy, ["id"], dedup_order_by=["x"]))
+    counts = [(r.inserted, r.updated, r.deleted, r.target_count_after) for r in results]
+    assert counts[0] == counts[1]
+    assert multiset(rows(lakes[0])) == multiset(rows(lakes[1]))
+
+
+def test_refusals_of_a_large_source(large: Any, tmp_path: Path) -> None:
+    files = {f"part={p}/f.parquet": pa.table({"id": range(10 * p, 10 * p + 10), "x": ["o"] * 10}) for p in range(3)}
+    lake = write_lake(tmp_path / "lake", files)
+    before = fingerprint(lake)
+    ids = [*range(40), 3, 7]
+    twice = pa.table({"id": ids, "x": ["n"] * 42, "part": [i // 10 for i in ids]})
+    with pytest.raises(MergeValidationError, match=r"2 key\(s\) of \['id'\] occur more than once, e.g. 3, 7\."):
+        SparkDatasetIO(large).merge(twice, lake, "upsert", ["id"])
+    moved = pa.table({"id": range(30), "x": ["n"] * 30, "part": [2 if i in (4, 5) else i // 10 for i in range(30)]})
+    with pytest.raises(MergeValidationError, match=r"2 key\(s\) lie in another partition of the target, e.g. 4, 5\."):
+        SparkDatasetIO(large).merge(moved, lake, "upsert", ["id"])
+    assert fingerprint(lake) == before
+
+
+def test_many_rows_become_few_files_per_partition(large: Any, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    table = pa.table({"id": range(200), "part": [i % 4 for i in range(200)]})
+    result = SparkDatasetIO(large).merge(table, str(lake), "upsert", ["id"], partition_columns=["part"])
+    assert result.inserted == 200
+    assert {row["part"] for row in rows(lake)} == {"0", "1", "2", "3"}
+    assert len(rows(lake)) == 200
+    limited = SparkDatasetIO(large).write_dataset(table, str(tmp_path / "plain"), max_rows_per_file=30)
+    assert max(f.row_count for f in limited.files) <= 30
+    assert sorted(row["id"] for row in rows(tmp_path / "plain")) == list(range(200))
