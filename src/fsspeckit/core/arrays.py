@@ -125,8 +125,8 @@ def cast(array: Any, wanted: pa.DataType) -> Any:
     """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives."""
     if array.type == wanted:
         return array
-    array = _compact(array).cast(_nulls_typed(array.type, wanted))  # there is no way back from a type to null
     try:
+        array = _compact(array).cast(_nulls_typed(array.type, wanted))  # there is no way back from a type to null
         result = _convert(array, wanted)
         survived = identical(_convert(result, array.type), array)
     except pa.ArrowInvalid:
@@ -168,7 +168,7 @@ def _nulls_typed(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 def _convert(array: Any, wanted: pa.DataType) -> Any:
     if t.is_integer(array.type) and t.is_decimal(wanted):
         # Arrow asks for the precision of the integer type, not of the values.
-        whole = pa.decimal256(20 + max(wanted.scale, 0), wanted.scale)
+        whole = pa.decimal256(min(76, 20 + max(wanted.scale, 0)), wanted.scale)
         return array.cast(whole).cast(wanted)
     if t.is_decimal(array.type) and t.is_decimal(wanted) and array.type.scale > wanted.scale:
         return array.cast(wanted)  # raises on a loss
@@ -196,7 +196,7 @@ def _sub_microsecond(kind: pa.DataType) -> bool:
 def _survives(array: Any, wanted: pa.DataType) -> bool:
     try:
         return identical(_convert(_convert(array, wanted), array.type), array)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
 
 

@@ -189,7 +189,7 @@ def _job(engine: Engine, location: Location, planned: Planned, footer: Footer, s
         touched=tuple(sorted(g for g, n in groups.items() if n)),
         staging=staging,
         staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else _new_name(footer.path, planned.target),
+        path=footer.path if how == "in_place" else _new_name(footer.path),
         template=template(planned.target),
         fresh=planned.request.options if planned.request.rewrite_mode == "full" else None,
         ledger=ledger.with_batch(planned.target.ledger, planned.request.batch),
@@ -212,13 +212,10 @@ def _recorded(
     return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))]
 
 
-def _new_name(path: str, target: Target) -> str:
+def _new_name(path: str) -> str:
     """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced."""
     stem, dot, suffix = path.rpartition(".")
-    name = f"{_OWN_NAME.sub('', stem)}.fk{uuid.uuid4().hex[:8]}{dot}{suffix}"
-    if any(f.path == name for f in target.files):
-        raise DatasetMergeError(f"{name} exists already; try again.", operation="stage")
-    return name
+    return f"{_OWN_NAME.sub('', stem)}.fk{uuid.uuid4().hex[:8]}{dot}{suffix}"
 
 
 def _new_files(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,35 +22,41 @@ class CannotUnify(Exception):
 
 def unify_footers(files: Sequence[Footer]) -> pa.Schema:
     """One schema that every file's values fit into; `SchemaMismatchError` naming two files if there is none."""
-    unified = files[0].schema
-    origin = dict.fromkeys(unified.names, files[0].path)
-    absent: set[str] = set()
-    for footer in files:
+    distinct = _distinct_schemas(files)
+    for footer in distinct:
         _check_names(footer)
-        if footer.schema.equals(unified, check_metadata=False):
-            continue
-        absent |= set(unified.names) ^ set(footer.schema.names)
-        for field in footer.schema:
-            if field.name not in origin:
-                origin[field.name] = footer.path
-                unified = unified.append(field)
-            else:
-                unified = _merged(unified, field, origin[field.name], footer.path)
-    for name in absent:
-        unified = _replaced(unified, unified.field(name).with_nullable(True))
-    return unified
+    if len(distinct) == 1:
+        return files[0].schema
+    fields = _unified_fields([(footer.path, footer.schema) for footer in distinct])
+    return pa.schema(fields, files[0].schema.metadata)
+
+
+def _distinct_schemas(files: Sequence[Footer]) -> list[Footer]:
+    """One file of every schema: a lake has thousands of files and few schemas."""
+    seen: dict[pa.Schema, Footer] = {}
+    for footer in files:
+        seen.setdefault(footer.schema.remove_metadata(), footer)
+    return list(seen.values())
+
+
+def _unified_fields(schemas: Sequence[tuple[str, pa.Schema]]) -> list[pa.Field]:
+    """The columns of all schemas in order of appearance; one that is not in all of them may be null."""
+    found: dict[str, tuple[str, pa.Field]] = {}
+    seen: Counter[str] = Counter()
+    for where, schema in schemas:
+        for field in schema:
+            seen[field.name] += 1
+            first, known = found.setdefault(field.name, (where, field))
+            found[field.name] = (first, _merged(known, field, first, where))
+    return [field.with_nullable(field.nullable or seen[name] < len(schemas)) for name, (_, field) in found.items()]
 
 
 def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """One plain schema for a source given as several files."""
-    unified = schemas[0]
-    for number, schema in enumerate(schemas[1:], 2):
-        if set(schema.names) != set(unified.names):
-            odd = sorted(set(schema.names) ^ set(unified.names))
-            raise SchemaMismatchError(f"The files of the source have different columns: {odd} are not in all of them.")
-        for field in schema:
-            unified = _merged(unified, field, "the source's first file", f"its file number {number}")
-    return plain_schema(unified)
+    odd = sorted({n for s in schemas for n in set(s.names) ^ set(schemas[0].names)})
+    if odd:
+        raise SchemaMismatchError(f"The files of the source have different columns: {odd} are not in all of them.")
+    return plain_schema(_unified_fields([(f"the source's file {n}", s) for n, s in enumerate(schemas, 1)]))
 
 
 def _check_names(footer: Footer) -> None:
@@ -59,8 +66,7 @@ def _check_names(footer: Footer) -> None:
         raise SchemaMismatchError(f"{footer.path} has more than one column named {twice}; rename them first.")
 
 
-def _merged(unified: pa.Schema, field: pa.Field, first: str, second: str) -> pa.Schema:
-    known = unified.field(field.name)
+def _merged(known: pa.Field, field: pa.Field, first: str, second: str) -> pa.Field:
     try:
         kind = unify(known.type, field.type)
     except CannotUnify:
@@ -68,11 +74,7 @@ def _merged(unified: pa.Schema, field: pa.Field, first: str, second: str) -> pa.
             f"Column {field.name!r} is {known.type} in {first} and {field.type} in {second}: no common type. "
             "Bring the files to one type first."
         ) from None
-    return _replaced(unified, known.with_type(kind).with_nullable(known.nullable or field.nullable))
-
-
-def _replaced(schema: pa.Schema, field: pa.Field) -> pa.Schema:
-    return schema.set(schema.get_field_index(field.name), field)
+    return known.with_type(kind).with_nullable(known.nullable or field.nullable)
 
 
 def unify(a: pa.DataType, b: pa.DataType) -> pa.DataType:
@@ -149,6 +151,7 @@ def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
 def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
     """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones."""
     check_columns(target, source, key_columns)
+    _check_partitions(target, source)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
         return Shape(source, stored, tuple(key_columns), target.partition_columns)
@@ -158,6 +161,13 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     for field in schema:
         _check_castable(field, source.field(field.name))
     return Shape(schema, target.stored, tuple(key_columns), target.partition_columns)
+
+
+def _check_partitions(target: Target, source: pa.Schema) -> None:
+    if "" in target.partition_columns:
+        raise ArgumentError("A partition column needs a name; rename the column that has none.")
+    if target.schema is None and set(source.names) <= set(target.partition_columns):
+        raise ArgumentError("Every column is a partition column; a file has to hold at least one of its own.")
 
 
 def _loose(field: pa.Field) -> pa.Field:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,17 @@ from fsspeckit.core.model import Match, MergeStrategy, Profile
 
 def key_names(key_columns: Any) -> tuple[str, ...]:
     """Key columns as a tuple of names; one name may be given as a string."""
-    names = (key_columns,) if isinstance(key_columns, str) else tuple(key_columns or ())
+    names = column_names("key_columns", key_columns)
     if not names:
         raise ArgumentError("key_columns is empty. Name the columns that identify a row, e.g. key_columns=['id'].")
-    return _distinct("key_columns", names)
+    return names
 
 
 def column_names(argument: str, columns: Any) -> tuple[str, ...] | None:
     if columns is None:
         return None
+    if not isinstance(columns, Iterable):
+        raise ArgumentError(f"{argument} takes column names, not {columns!r}.")
     return _distinct(argument, (columns,) if isinstance(columns, str) else tuple(columns))
 
 

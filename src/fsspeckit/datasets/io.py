@@ -93,6 +93,7 @@ class DatasetIO(Generic[Frame]):
     ) -> WriteResult:
         """Write `data` as new files: beside the existing ones, or in their place. Other files are kept."""
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
+        _check_timeout(lock_timeout)
         columns = _partition_argument(partition_columns, partition_by)
         return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout)
 
@@ -123,7 +124,9 @@ class DatasetIO(Generic[Frame]):
         if rewrite_mode not in ("full", "incremental"):
             raise ArgumentError(f"Unknown rewrite_mode {rewrite_mode!r}. Choose 'full' or 'incremental'.")
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
+        _check_used(strategy, key_columns, mode, rewrite_mode, dedup_order_by, replace)
         if strategy is None:
+            _check_timeout(lock_timeout)
             columns = _partition_argument(partition_columns, partition_by)
             return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout)
         wanted = MergeStrategy.parse(strategy)
@@ -159,6 +162,7 @@ class DatasetIO(Generic[Frame]):
     ) -> core.Request:
         if replace not in (None, "in_place", "new_file"):
             raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
+        _check_timeout(lock_timeout)
         return core.Request(
             strategy=MergeStrategy.parse(strategy),
             key_columns=validate.key_names(key_columns),
@@ -168,6 +172,28 @@ class DatasetIO(Generic[Frame]):
             lock_timeout=lock_timeout,
             **more,
         )
+
+
+def _check_used(
+    strategy: Any, key_columns: Any, mode: str, rewrite_mode: str, dedup_order_by: Any, replace: Any
+) -> None:
+    """Refuse arguments that would do nothing: whoever gives one expects something of it."""
+    plain = strategy is None
+    idle = {
+        "key_columns without a strategy": plain and key_columns is not None,
+        "rewrite_mode='incremental' without a strategy": plain and rewrite_mode == "incremental",
+        f"mode={mode!r} with a strategy": not plain and mode != "append",
+        "dedup_order_by without strategy='deduplicate'": dedup_order_by is not None and strategy != "deduplicate",
+        "replace without rewrite_mode='incremental'": replace is not None and rewrite_mode == "full",
+    }
+    for what, given in idle.items():
+        if given:
+            raise ArgumentError(f"{what} does nothing. Leave it out, or name the strategy that you mean.")
+
+
+def _check_timeout(seconds: Any) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
 
 
 def _partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, ...] | None:

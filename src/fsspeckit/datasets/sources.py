@@ -16,7 +16,8 @@ from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.schema import unify_footers, unify_sources
+from fsspeckit.core.plan.partitions import value_array
+from fsspeckit.core.schema import plain_schema, unify_footers, unify_sources
 from fsspeckit.core.storage import FsspecStorage, Location, locate
 
 
@@ -98,6 +99,10 @@ def open_dataset(location: Location) -> ds.Dataset:
 
 
 def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Footer]) -> ds.Dataset:
+    schema = unify_footers(footers)
+    stored_too = any(name in schema.names for footer in footers for name in footer.partition)
+    if stored_too or any(not footer.schema.equals(schema) for footer in footers):
+        return ds.dataset(_file_by_file(location, footers, schema))
     found = ds.dataset(
         [location.at(info.path) for info in infos],
         filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pyarrow.fs.LocalFileSystem(),
@@ -105,10 +110,38 @@ def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Foot
         partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
         partition_base_dir=location.root,
     )
-    schema = unify_footers(footers)
     fields = [_readable(field, found.schema) for field in schema]
     fields += [field for field in found.schema if field.name not in schema.names]
     return found.replace_schema(pa.schema(fields, schema.metadata))
+
+
+def _file_by_file(location: Location, footers: list[Footer], schema: pa.Schema) -> pa.Table:
+    """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
+    named = dict.fromkeys(n for f in footers for n in f.partition if n not in schema.names)
+    texts = {n: pa.array([f.partition.get(n) for f in footers], pa.string()) for n in named}
+    wanted = plain_schema([*schema, *(pa.field(n, _inferred(texts[n])) for n in named)])
+    return pa.concat_tables([_one_file(location, footer, wanted) for footer in footers])
+
+
+def _inferred(texts: pa.Array) -> pa.DataType:
+    try:
+        texts.cast(pa.int32())
+    except pa.ArrowInvalid:
+        return pa.string()
+    return pa.int32()
+
+
+def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table:
+    with open_parquet(location, footer.path, footer.metadata) as file:
+        table = file.read()
+    stored = dict(zip(table.column_names, table.columns, strict=True))
+
+    def column(field: pa.Field) -> Any:
+        if field.name in stored:
+            return arrays.cast(arrays.plain(stored[field.name]), field.type)
+        return value_array(footer.partition.get(field.name), field.type, table.num_rows)
+
+    return pa.table([column(f) for f in wanted], schema=wanted)
 
 
 def _int96_unit(footers: list[Footer]) -> str | None:

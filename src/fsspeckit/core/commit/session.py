@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fsspeckit.core.commit import journal, owner, staging
-from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, TargetChangedError
+from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, TargetChangedError, TargetError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.plan.listing import check_plain, list_files, summary_files
 from fsspeckit.core.storage import Location
@@ -60,6 +60,8 @@ def _holding(location: Location, lock_timeout: float) -> Iterator[list[str]]:
 
 
 def _make_root(location: Location) -> list[str]:
+    if any(c in location.root for c in "*?") and not location.storage.is_dir(location.root):
+        raise TargetError(f"{location.shown} does not exist and looks like a pattern. Name the data set's own folder.")
     try:
         made = location.storage.make_folder(location.root)
         for folder in made:
@@ -113,6 +115,7 @@ class Session:
             return
         folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
         check_unchanged(self.location, expected)
+        self._check_free([s.path for s in staged], {f.path for f in expected})
         summaries = [info for name in summary_files(self.location) if (info := self._stat(name))]
         replaced = {s.path for s in staged}
         gone = [f for f in removed if f.path not in replaced]
@@ -131,13 +134,23 @@ class Session:
                 operation="commit",
             ) from error
 
+    def _check_free(self, paths: Sequence[str], known: set[str]) -> None:
+        """A new file may only take a name that nobody has."""
+        taken = [p for p in paths if p not in known and self.location.storage.stat(self.location.at(p)) is not None]
+        if taken:
+            raise TargetChangedError(
+                f"{self.location.show(taken[0])} exists already; nothing was changed, try again.", operation="commit"
+            )
+
     def _folders(self, paths: Sequence[str]) -> list[str]:
         """The folders in which files will come and go; where one is yet to be made, the one to make it in."""
-        found = set()
+        found, new = set(), set()
         for folder in {posixpath.dirname(path) for path in paths}:
             while folder and not self.location.storage.is_dir(self.location.at(folder)):
+                new.add(folder)
                 folder = posixpath.dirname(folder)
             found.add(folder)
+        staging.check_names(self.location, self.stage(()), new)
         return sorted(found)
 
     def _stat(self, name: str) -> FileInfo | None:

@@ -85,6 +85,21 @@ def remove_probes(location: Location, folders: Iterable[str]) -> None:
                 location.storage.remove(posixpath.join(folder, name))
 
 
+def check_names(location: Location, staging: str, folders: Iterable[str]) -> None:
+    """Refuse folders that could not be made: after the journal is written it would be too late."""
+    for folder in sorted(folders):
+        trial = posixpath.join(staging, "name", posixpath.basename(folder))
+        try:
+            if location.storage.is_file(location.at(folder)):
+                raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way")
+            location.storage.make_folder(trial)
+            location.storage.remove_folder(trial)
+        except OSError as error:
+            raise DatasetMergeError(
+                f"Cannot make the folder {location.show(folder)}: {error}. Nothing was changed.", operation="stage"
+            ) from error
+
+
 def leftovers(location: Location) -> Iterator[str]:
     """Staging folders of this data set, finished or not."""
     for home in homes(location):

@@ -80,7 +80,18 @@ def _parse(text: str, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_time(wanted):
         moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(wanted.unit))
         return moment.cast(wanted)
-    return raw.cast(wanted)
+    return _by_value(raw, wanted)
+
+
+def _by_value(raw: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Other programs spell 1 as `1.0`, and a day as midnight."""
+    try:
+        return raw.cast(wanted)
+    except pa.ArrowInvalid:
+        wider = pa.decimal128(38, 6) if pa.types.is_integer(wanted) else pa.timestamp("us")
+        if not (pa.types.is_integer(wanted) or pa.types.is_date(wanted)):
+            raise
+        return raw.cast(wider).cast(wanted)
 
 
 def _parse_zoned(raw: pa.Array, wanted: pa.TimestampType) -> pa.Array:
@@ -153,7 +164,26 @@ class PartitionMap:
         known = self.folders.get(values)
         if known is not None:
             return known
-        return "/".join(f"{escape(c)}={spell(row[c])}" for c in self.columns)
+        return "/".join(
+            f"{_escape_name(c)}={_spelled(c, row[c], t, value)}"
+            for c, t, value in zip(self.columns, self.types, values, strict=True)
+        )
+
+
+def _escape_name(column: str) -> str:
+    """A folder that begins with a dot is hidden from every reader, ours included."""
+    return "%2E" + escape(column[1:]) if column.startswith(".") else escape(column)
+
+
+def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any) -> str:
+    """The folder text of a value, if it reads back as that value."""
+    text = spell(value)
+    if read_value(None if text == NULL_PARTITION else unquote(text), kind) != wanted:
+        raise SchemaMismatchError(
+            f"Partition column {column!r}: {value.as_py()!r} of type {value.type} cannot be told from a folder's name. "
+            "Choose another column or value."
+        )
+    return text
 
 
 def _single(value: pa.Scalar, kind: pa.DataType) -> pa.Array:

@@ -66,7 +66,7 @@ def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: Part
     elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
     if elsewhere and shape.partition_in_key:
         return Pruned(footer, (), "partition holds no source row", guard=False)
-    intervals = {n: None if _rounds(footer, shape, n) else found for n, found in profile.intervals.items()}
+    intervals = {n: found for n, found in profile.intervals.items() if not _tells_nothing(footer, shape, n)}
     survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals))
     if not survivors:
         reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
@@ -75,8 +75,14 @@ def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: Part
     return Pruned(footer, survivors, reason, guard=elsewhere)
 
 
-def _rounds(footer: Footer, shape: Shape, name: str) -> bool:
-    """Decimals of a file whose target is a float: 0.10 becomes 0.1, which is a little more than the bound says."""
+def _tells_nothing(footer: Footer, shape: Shape, name: str) -> bool:
+    """Do a column's bounds say nothing of its values?
+
+    The path's word counts for a partition column, whatever the file stores. Decimals of a file whose target is a
+    float are rounded: 0.10 becomes 0.1, which is a little more than the bound says.
+    """
+    if name in shape.partitions and name in footer.partition:
+        return True
     if name not in footer.schema.names:
         return False
     own, common = (arrays.plain_type(s.field(name).type) for s in (footer.schema, shape.schema))

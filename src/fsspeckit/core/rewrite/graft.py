@@ -16,6 +16,9 @@ from fsspeckit.core.rewrite import thrift
 
 MAGIC = b"PAR1"
 
+# Entries that repeat the schema in a writer's own words: they go where the schema goes.
+_OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", b"org.apache.spark.sql.parquet.row.metadata")
+
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
 _COLUMNS, _META_DATA, _PATH = 1, 3, 3
@@ -59,6 +62,13 @@ class Graft:
         """The same with entries added to the key-value metadata."""
         return replace(self, key_value=_added(self.key_value, entries))
 
+    def worded_like(self, other: Graft) -> Graft:
+        """This schema, with the other's key-value metadata but for the entries that describe a schema."""
+        ours = [pair for pair in _pairs(self.key_value) if pair[1][1] in _OF_THE_SCHEMA]
+        theirs = [pair for pair in _pairs(other.key_value) if pair[1][1] not in _OF_THE_SCHEMA]
+        both = [*theirs, *ours]
+        return replace(self, key_value=(thrift.LIST, (thrift.STRUCT, both)) if both else None)
+
     def apply(self, footer: bytes) -> bytes:
         fields = thrift.decode(footer)
         fields[_SCHEMA] = self.schema
@@ -99,9 +109,13 @@ def with_entries(footer: bytes, entries: Mapping[str, str]) -> bytes:
     return thrift.encode(fields)
 
 
+def _pairs(key_value: tuple[int, Any] | None) -> list[thrift.Struct]:
+    return list(key_value[1][1]) if key_value else []
+
+
 def _added(key_value: tuple[int, Any] | None, entries: Mapping[str, str]) -> tuple[int, Any]:
     names = {name.encode() for name in entries}
-    kept = [pair for pair in (key_value[1][1] if key_value else ()) if pair[1][1] not in names]
+    kept = [pair for pair in _pairs(key_value) if pair[1][1] not in names]
     new = [{1: (thrift.BINARY, n.encode()), 2: (thrift.BINARY, v.encode())} for n, v in entries.items()]
     return thrift.LIST, (thrift.STRUCT, [*kept, *new])
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays, schema
 from fsspeckit.core.commit.ledger import Ledger
+from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.confirm import read_row_group
 from fsspeckit.core.plan.footers import open_parquet, unreadable
@@ -88,26 +89,21 @@ class _Merge:
     @property
     def columns(self) -> list[str]:
         """The columns that this file is to hold. A partition column that its path names may be left to the path."""
-        own = self.job.footer
-        return [n for n in self.shape.stored if n in own.schema.names or n not in own.partition]
+        own, names = self.job.footer, set(self.job.footer.schema.names)
+        return [n for n in self.shape.stored if n in names or n not in own.partition]
 
     def first_change(self) -> tuple[int, pa.Table] | None:
         """The first row group in which a matched row differs from its source row, already read."""
         for group in self.job.touched:
             positions, rows = self.replacements.rows(group)
             old = self._read(group)
-            matched = old.take(pa.array(positions))
-            if not all(self._same(matched, rows, name) for name in self.columns):
+            if not self._same(old.take(pa.array(positions)), rows, self.columns):
                 return group, old
         return None
 
-    def _same(self, old: pa.Table, new: pa.Table, name: str) -> bool:
-        if name not in old.column_names:
-            return bool(new.column(name).null_count == new.num_rows)
-        try:
-            return arrays.identical(arrays.cast(old.column(name), new.column(name).type), new.column(name))
-        except arrays.DoesNotFit:
-            return False
+    def _same(self, old: pa.Table, new: pa.Table, names: Sequence[str]) -> bool:
+        before, after = (dict(zip(t.column_names, t.columns, strict=True)) for t in (old, new))
+        return all(_same_values(before.get(name), after[name]) for name in names)
 
     def into_one_file(self, change: tuple[int, pa.Table]) -> Staged:
         layout = self._layout()
@@ -129,14 +125,29 @@ class _Merge:
             return files.finish()
 
     def _merged(self, group: int, old: pa.Table, wanted: pa.Schema) -> pa.Table:
-        old = _as_schema(old, wanted)
+        old = self._as_schema(old, wanted)
         if group not in self.job.touched:
             return old
         positions, rows = self.replacements.rows(group)
         order = np.arange(old.num_rows, dtype=np.int64)
         order[positions] = old.num_rows + np.arange(len(positions))
-        both = pa.concat_tables([old, _as_schema(rows, wanted)])
+        both = pa.concat_tables([old, self._as_schema(rows, wanted)])
         return both.take(pa.array(order))
+
+    def _as_schema(self, table: pa.Table, wanted: pa.Schema) -> pa.Table:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table([self._column(columns.get(f.name), f, table.num_rows) for f in wanted], schema=wanted)
+
+    def _column(self, column: pa.ChunkedArray | None, wanted: pa.Field, rows: int) -> Any:
+        if column is None:
+            return pa.nulls(rows, wanted.type)
+        try:
+            return arrays.cast(column, wanted.type)
+        except arrays.DoesNotFit as error:
+            raise SchemaMismatchError(
+                f"Column {wanted.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
+                f"the target's common type {wanted.type} cannot hold. Bring the files to one type first."
+            ) from None
 
     def _read(self, group: int) -> pa.Table:
         table = read_row_group(self.location, self.job.footer.path, self.file, group)
@@ -152,17 +163,18 @@ class _Merge:
         if self._fits(own.rows):
             return own if self._stays_sorted(own) else own.unsorted()
         if self.job.template is not None and set(self.job.template.schema.names) <= set(self.columns):
-            return model_layout(self.location, self.job.template).unsorted()
+            return model_layout(self.location, self.job.template).worded_like(own, _codec(self.file.metadata))
         columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
         return Layout.new(columns, WriteOptions(compression=_codec(self.file.metadata)))
 
     def _fits(self, wanted: pa.Schema) -> bool:
         unified = schema.plain_schema(self.shape.schema.field(n) for n in self.columns)
-        if all(n in wanted.names and _equal(unified.field(n), wanted.field(n)) for n in unified.names):
+        own = {f.name: f for f in wanted}
+        if all(f.name in own and _equal(f, own[f.name]) for f in unified):
             return True
         for group in self.job.touched:
             _, rows = self.replacements.rows(group)
-            if not all(_column_fits(rows.column(n), wanted, n) for n in unified.names):
+            if not all(_column_fits(rows.column(n), own.get(n)) for n in unified.names):
                 return False
         return True
 
@@ -178,17 +190,25 @@ class _Merge:
         positions, rows = self.replacements.rows(group)
         old = self._read(group).take(pa.array(positions))
         flat = [n for n in names if n in old.column_names]
-        return len(flat) < len(names) or not all(self._same(old, rows, n) for n in flat)
+        return len(flat) < len(names) or not self._same(old, rows, flat)
 
 
-def _column_fits(column: pa.ChunkedArray, wanted: pa.Schema, name: str) -> bool:
-    if name not in wanted.names:
+def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
+    if old is None:
+        return bool(new.null_count == len(new))
+    try:
+        return arrays.identical(arrays.cast(old, new.type), new)
+    except arrays.DoesNotFit:
+        return False
+
+
+def _column_fits(column: pa.ChunkedArray, wanted: pa.Field | None) -> bool:
+    if wanted is None:
         return bool(column.null_count == len(column))
-    field_ = wanted.field(name)
-    if column.null_count and not field_.nullable:
+    if column.null_count and not wanted.nullable:
         return False
     try:
-        arrays.cast(column, field_.type)
+        arrays.cast(column, wanted.type)
     except arrays.DoesNotFit:
         return False
     return True
@@ -196,16 +216,6 @@ def _column_fits(column: pa.ChunkedArray, wanted: pa.Schema, name: str) -> bool:
 
 def _equal(unified: pa.Field, own: pa.Field) -> bool:
     return bool(unified.type == own.type) and (own.nullable or not unified.nullable)
-
-
-def _as_schema(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    return pa.table([_column(table, f) for f in wanted], schema=wanted)
-
-
-def _column(table: pa.Table, wanted: pa.Field) -> Any:
-    if wanted.name not in table.column_names:
-        return pa.nulls(table.num_rows, wanted.type)
-    return arrays.cast(table.column(wanted.name), wanted.type)
 
 
 def _codec(metadata: pq.FileMetaData) -> str:

@@ -38,7 +38,9 @@ class Layout:
     @classmethod
     def new(cls, columns: pa.Schema, options: WriteOptions) -> Layout:
         """The layout of a file that has no model: Arrow's own."""
-        return cls(schema.plain_schema(columns), columns, {"compression": options.compression})
+        rows = schema.plain_schema(columns)
+        fields = [field if _encodes(field.type) else plain for field, plain in zip(columns, rows, strict=True)]
+        return cls(rows, pa.schema(fields, columns.metadata), {"compression": options.compression})
 
     @classmethod
     def like(cls, footer: Footer, raw: bytes) -> Layout:
@@ -57,6 +59,13 @@ class Layout:
         """The same columns in a new file, compressed as asked for."""
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
         return replace(self, options={**kept, "compression": options.compression})
+
+    def worded_like(self, other: Layout, codec: str) -> Layout:
+        """These columns, with the codec and the words of another file."""
+        index = other.options.get("write_page_index", False)
+        graft = self.graft and other.graft and self.graft.worded_like(other.graft)
+        options = {**self.unsorted().options, "compression": codec, "write_page_index": index}
+        return replace(self, options=options, graft=graft)
 
     def unsorted(self) -> Layout:
         return replace(self, options={k: v for k, v in self.options.items() if k != "sorting_columns"})
@@ -181,6 +190,17 @@ def _stored(column: Any, kind: pa.DataType) -> Any:
     if arrays.plain_type(kind) == column.type:
         return _encoded(column, kind)
     return column.cast(kind)
+
+
+def _encodes(kind: pa.DataType) -> bool:
+    """Can plain values be brought back to this type, and be written? Arrow has no way to some dictionaries."""
+    if t.is_dictionary(kind) and arrays.plain_type(kind.value_type) != kind.value_type:
+        return False
+    try:
+        _stored(pa.chunked_array([], arrays.plain_type(kind)), kind)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

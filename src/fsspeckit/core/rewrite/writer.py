@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.rewrite.graft import GraftingSink
 from fsspeckit.core.rewrite.layout import Layout
@@ -27,7 +28,10 @@ class FileWriter:
 
     def write_row_group(self, table: pa.Table) -> None:
         """`table` has the layout's plain columns."""
-        self._writer.write_table(self._layout.store(table), row_group_size=max(1, table.num_rows))
+        try:
+            self._writer.write_table(self._layout.store(table), row_group_size=max(1, table.num_rows))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatchError(f"Rows cannot be written as Parquet: {error}. Nothing was changed.") from error
         self.rows += table.num_rows
 
     def close(self) -> int:

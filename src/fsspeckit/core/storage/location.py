@@ -48,7 +48,7 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     >>> locate("memory://lake/events").root
     '/lake/events'
     """
-    shown = os.fspath(path)
+    shown = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(shown, str) or not shown:
         raise ArgumentError(f"A data set path must be a non-empty string, not {path!r}.")
     if filesystem is None and "://" not in shown:
