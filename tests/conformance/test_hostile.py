@@ -164,3 +164,18 @@ def test_reading_files_of_different_types(tmp_path: Path) -> None:
     lake = write_lake(tmp_path / "lake", files)
     found = PyArrowDatasetIO().read(lake, columns=["k", "v", "d"])
     assert found.to_pylist() == [{"k": 1, "v": 1.0, "d": "01"}, {"k": 2, "v": 1.5, "d": "02"}]
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.int64())], ids=str)
+def test_list_views_are_their_values(io: Any, tmp_path: Path, kind: pa.DataType) -> None:
+    source = pa.table({"k": [1, 2, 3], "v": pa.array([[1, 2], None, [3]], kind)})
+    io.merge(source, str(tmp_path / "lake"), "upsert", ["k"])
+    assert sorted((row["k"], row["v"]) for row in rows(tmp_path / "lake")) == [(1, [1, 2]), (2, None), (3, [3])]
+
+
+def test_a_null_in_a_required_field_is_refused(io: Any, tmp_path: Path) -> None:
+    fields = [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())]
+    bad = pa.StructArray.from_arrays([pa.array([None, 7]), pa.array(["x", "y"])], fields=fields)
+    with pytest.raises(MergeValidationError, match=r"'s'.*null within"):
+        io.merge(pa.table({"id": [1, 2], "s": bad}), str(tmp_path / "lake"), "upsert", ["id"])
+    assert all_names(tmp_path) == []

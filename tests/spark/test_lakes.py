@@ -60,13 +60,17 @@ def test_a_lake_written_by_spark_is_still_read_by_spark(spark: Any, tmp_path: Pa
     assert (Path(lake) / "_SUCCESS").exists()
 
 
+@pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
+@pytest.mark.parametrize("by_us", [False, True], ids=["spark.read", "io.read"])
 @pytest.mark.parametrize("change", ["grow", "shrink"])
-def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str) -> None:
+def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str, by_us: bool, cached: bool) -> None:
     """A file that grows under its old name loses rows in Spark; under a new name reading it fails."""
     size = 100 if change == "grow" else 1
     files = {f"f{i}.parquet": pa.table({"id": range(i * 1000, i * 1000 + 1000), "x": ["o"] * 1000}) for i in range(3)}
     lake = write_lake(tmp_path / "lake", files, row_group_size=100)
-    stale = spark.read.parquet(lake)
+    stale = SparkDatasetIO(spark).read(lake) if by_us else spark.read.parquet(lake)
+    if cached:
+        stale.where("id >= 0").cache().count()
     known = {(row["id"], row["x"]) for row in stale.collect()}
     changed = pa.table({"id": range(1000), "x": [f"{n:04}" * size for n in range(1000)]})
     SparkDatasetIO(spark).merge(changed, lake, "upsert", ["id"])

@@ -70,6 +70,18 @@ def test_a_batch_without_effect_is_recorded_too(spark: Any, io: SparkDatasetIO, 
     assert by_id(lake)[5] == "by hand"
 
 
+@pytest.mark.parametrize("strategy", ["upsert", "update"])
+def test_a_batch_without_effect_on_a_new_data_set_is_recorded(
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, strategy: str
+) -> None:
+    new = str(tmp_path / "new")
+    write = io.foreach_batch(new, ["id"], strategy=strategy, app_id="events")
+    write(frame(spark, {}), 0)
+    assert rows(new) == []
+    write(frame(spark, {1: "replayed with a row"}), 0)
+    assert rows(new) == []
+
+
 def overwrite(lake: str) -> None:
     PyArrowDatasetIO().write_dataset(pa.table({"id": [1], "x": ["one"]}), lake, "overwrite")
 

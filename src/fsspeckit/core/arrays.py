@@ -79,7 +79,10 @@ def _plain_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(plain(array.values), type=wanted, mask=mask)
     if t.is_list(array.type) or t.is_large_list(array.type):
         return type(array).from_arrays(array.offsets, plain(array.values), type=wanted, mask=mask)
-    return array.cast(wanted)
+    # List views by hand: PyArrow's cast of them loses values (seen).
+    ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    return pa.LargeListArray.from_arrays(offsets, plain(array.flatten()), type=wanted, mask=mask)
 
 
 def family(kind: pa.DataType) -> str:
@@ -240,6 +243,22 @@ def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
     return bool(pc.list_value_length(left).equals(pc.list_value_length(right))) and identical(
         left.flatten(), right.flatten()
     )
+
+
+def lacks_required(column: Any) -> bool:
+    """Is there a null within a nested value where its type says that there is none?"""
+    if isinstance(column, pa.ChunkedArray):
+        return any(lacks_required(chunk) for chunk in column.chunks)
+    if not t.is_nested(column.type):
+        return False
+    column = column.filter(column.is_valid())
+    if t.is_struct(column.type):
+        parts = list(zip(column.type, column.flatten(), strict=True))
+    elif t.is_map(column.type):
+        parts = list(zip((column.type.key_field, column.type.item_field), _entries(column), strict=True))
+    else:
+        parts = [(column.type.value_field, column.flatten())]
+    return any((not field.nullable and part.null_count) or lacks_required(part) for field, part in parts)
 
 
 def _lengths(array: pa.MapArray) -> pa.Array:

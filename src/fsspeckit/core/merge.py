@@ -43,6 +43,7 @@ from fsspeckit.core.model import (
     WriteResult,
 )
 from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.partitions import NULL_PARTITION, escape
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.plan.target import overwritten_target, partition_map, read_target, template
@@ -67,7 +68,8 @@ def run(engine: Engine, location: Location, source: Any, request: Request) -> Me
         try:
             planned, pinned = _plan(engine, location, pinned, target, shape, request)
             rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
-            rewritten = _recorded(engine, location, planned, session, rewritten, inserted)
+            if request.batch and not inserted and not any(r.staged for r in rewritten):
+                rewritten, inserted = _recorded(engine, location, planned, session, rewritten)
             removed = _removed(planned, rewritten)
             result = outcome.result(location, planned, rewritten, inserted, removed)
             staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -105,12 +107,10 @@ def write(
         raise ArgumentError(f"Unknown mode {mode!r}. Choose 'append' or 'overwrite'.")
     with writing(location, lock_timeout) as session:
         infos = list_files(location)
+        target = read_target(engine, location, (), partition_columns) if mode == "append" else None
         given = engine.open(source)
-        target = (
-            read_target(engine, location, (), partition_columns)
-            if mode == "append"
-            else overwritten_target(location, given.schema, partition_columns)
-        )
+        if target is None:
+            target = overwritten_target(location, given.schema, partition_columns)
         shape = shape_of(target, given.schema, ())
         pinned = engine.pin(given, shape, _scratch(engine, session))
         try:
@@ -197,19 +197,19 @@ def _job(engine: Engine, location: Location, planned: Planned, footer: Footer, s
 
 
 def _recorded(
-    engine: Engine,
-    location: Location,
-    planned: Planned,
-    session: Session,
-    rewritten: list[Rewritten],
-    inserted: Sequence[Staged],
-) -> list[Rewritten]:
-    """A stream's batch that changed no file is recorded in the smallest one, or a replay could not be told."""
-    if planned.request.batch is None or inserted or any(r.staged for r in rewritten) or not planned.target.files:
-        return rewritten
-    smallest = min(planned.target.files, key=lambda f: f.info.size)
-    folder = session.stage([posixpath.dirname(smallest.path)])
-    return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))]
+    engine: Engine, location: Location, planned: Planned, session: Session, rewritten: list[Rewritten]
+) -> tuple[list[Rewritten], list[Staged]]:
+    """A stream's batch that changed no file is recorded in the smallest one, or in one without rows if there is none.
+
+    Else a replay of it could not be told.
+    """
+    if planned.target.files:
+        smallest = min(planned.target.files, key=lambda f: f.info.size)
+        folder = session.stage([posixpath.dirname(smallest.path)])
+        return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))], []
+    request, shape = planned.request, planned.shape
+    files = _new_files(planned.target, shape, session.stage([""]), request.options, request.batch)
+    return rewritten, files.write_empty(location, "/".join(f"{escape(p)}={NULL_PARTITION}" for p in shape.partitions))
 
 
 def _new_name(path: str) -> str:

@@ -249,6 +249,8 @@ def _conformed(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
             f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
         ) from None
+    if arrays.lacks_required(result):
+        raise SchemaMismatchError(f"Column {wanted.name!r} ({wanted.type}) has a null within that may not be null.")
     if not wanted.nullable and result.null_count:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} may not be null in the target; the source has {result.null_count} null(s) in it."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import posixpath
 import time
 import warnings
@@ -59,9 +60,16 @@ def _holding(location: Location, lock_timeout: float) -> Iterator[list[str]]:
                     location.storage.remove_folder(folder)
 
 
+def _is_pattern(location: Location) -> bool:
+    """A name with `*` or `?` is a name like any other, unless it is meant for what is there already."""
+    if not any(c in location.name for c in "*?") or location.storage.is_dir(location.root):
+        return False
+    return bool(fnmatch.filter(location.storage.names(location.parent), location.name))
+
+
 def _make_root(location: Location) -> list[str]:
-    if any(c in location.root for c in "*?") and not location.storage.is_dir(location.root):
-        raise TargetError(f"{location.shown} does not exist and looks like a pattern. Name the data set's own folder.")
+    if _is_pattern(location):
+        raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
     try:
         made = location.storage.make_folder(location.root)
         for folder in made:

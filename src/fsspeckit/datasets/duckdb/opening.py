@@ -47,9 +47,17 @@ def open_source(source: Any, connection: Any, filesystem: Any) -> Opened:
     if isinstance(source, Sql):
         source = _query(source.text, connection)
     if isinstance(source, duckdb.DuckDBPyRelation):
-        # A relation keeps the result that it was asked for; a projection of it has one of its own.
-        return Opened(open_reader(source.project("*"), BATCH_ROWS), query=True)
+        # A relation keeps the result that it was asked for; a projection of it has one of its own, but renames
+        # columns that differ only in case.
+        return Opened(_renamed(open_reader(source.project("*"), BATCH_ROWS), source.columns), query=True)
     return Opened(to_reader(source, filesystem))
+
+
+def _renamed(reader: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
+    if reader.schema.names == names:
+        return reader
+    schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
+    return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in reader))
 
 
 def _query(text: str, connection: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 from fsspeckit.core import validate
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
 from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.session import spark_path
@@ -110,9 +111,16 @@ class SparkDatasetIO(DatasetIO[Any]):
         schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)
-        frame = reader.parquet(*(spark_path(location, info.path).translate(_GLOB) for info in infos))
+        roots = [""] if _lists_alike(location, infos) else [info.path for info in infos]
+        frame = reader.parquet(*(spark_path(location, root).translate(_GLOB) for root in roots))
         frame = frame if filter is None else frame.where(filter)
         return frame if columns is None else frame.select([_quoted(name) for name in columns])
+
+
+def _lists_alike(location: Location, infos: Sequence[FileInfo]) -> bool:
+    """Would Spark list the same files? A folder it lists anew after a merge; a file that is gone it passes over."""
+    seen = (f.path for f in location.storage.walk(location.root))
+    return {p for p in seen if not p.rsplit("/", 1)[-1].startswith((".", "_"))} == {info.path for info in infos}
 
 
 def _quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from fsspeckit.core import schema
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.model import Footer, Shape
 from fsspeckit.core.plan.confirm import read_row_group
-from fsspeckit.core.plan.footers import open_parquet
+from fsspeckit.core.plan.footers import leaf_count, open_parquet
 from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.schema import unify_footers
 from fsspeckit.core.storage import Location, locate
@@ -182,9 +182,12 @@ def _int96_names(location: Location, footer: Footer) -> Iterator[str]:
     if metadata is None:
         with open_parquet(location, footer.path) as file:
             metadata = file.metadata
-    for i in range(metadata.num_columns):
-        if metadata.schema.column(i).physical_type == "INT96":
-            yield metadata.schema.column(i).path.split(".")[0]
+    leaf = 0
+    for field in footer.schema:
+        leaves = range(leaf, leaf + leaf_count(field.type))
+        if any(metadata.schema.column(i).physical_type == "INT96" for i in leaves):
+            yield field.name
+        leaf = leaves.stop
 
 
 def check_seen(scratch: Scratch, parts: list[Part]) -> None:
