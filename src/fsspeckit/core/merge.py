@@ -43,7 +43,7 @@ from fsspeckit.core.model import (
     WriteResult,
 )
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import NULL_PARTITION, escape
+from fsspeckit.core.plan.partitions import NULL_PARTITION, escape_name
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.plan.target import overwritten_target, partition_map, read_target, template
@@ -209,7 +209,9 @@ def _recorded(
         return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))], []
     request, shape = planned.request, planned.shape
     files = _new_files(planned.target, shape, session.stage([""]), request.options, request.batch)
-    return rewritten, files.write_empty(location, "/".join(f"{escape(p)}={NULL_PARTITION}" for p in shape.partitions))
+    return rewritten, files.write_empty(
+        location, "/".join(f"{escape_name(p)}={NULL_PARTITION}" for p in shape.partitions)
+    )
 
 
 def _new_name(path: str) -> str:

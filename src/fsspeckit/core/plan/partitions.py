@@ -165,12 +165,12 @@ class PartitionMap:
         if known is not None:
             return known
         return "/".join(
-            f"{_escape_name(c)}={_spelled(c, row[c], t, value)}"
+            f"{escape_name(c)}={_spelled(c, row[c], t, value)}"
             for c, t, value in zip(self.columns, self.types, values, strict=True)
         )
 
 
-def _escape_name(column: str) -> str:
+def escape_name(column: str) -> str:
     """A folder that begins with a dot is hidden from every reader, ours included."""
     return "%2E" + escape(column[1:]) if column.startswith(".") else escape(column)
 
