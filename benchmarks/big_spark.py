@@ -3,7 +3,7 @@
     python benchmarks/big_spark.py [--millions 20]
 
 On two executor processes, with a driver of 1 GB that may receive 16 MB in all: what reaches it is counts. Prints the
-time and what the driver's Python needed at its peak.
+time and what the driver's Python needed at its peak, and looks at every row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
@@ -54,6 +55,21 @@ def make_source(spark: Any, rows: int, matched: int) -> Any:
     return spark.range(0, rows, 1, 16).select(key.alias("id"), (key * 0.25).alias("value"), F.lit("new").alias("name"))
 
 
+def is_right(lake: Path, rows: int, matched: int) -> bool:
+    """Is every key there once, with the source's values if the source has it, else with the old ones?"""
+    seen = np.zeros(2 * rows, dtype=bool)
+    for path in lake.rglob("*.parquet"):
+        for batch in pq.ParquetFile(path).iter_batches(1 << 20):
+            ids, values = (batch.column(name).to_numpy() for name in ("id", "value"))
+            new = (ids % 2 == 1) | (ids // 2 % (rows // matched) == 0)
+            named_new = pc.equal(batch.column("name"), "new").to_numpy(zero_copy_only=False)
+            once = len(np.unique(ids)) == len(ids) and not seen[ids].any()
+            if not once or (values != ids * np.where(new, 0.25, 0.5)).any() or (named_new != new).any():
+                return False
+            seen[ids] = True
+    return int(seen.sum()) == 2 * rows - matched
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=int, default=20)
@@ -67,11 +83,13 @@ def main() -> int:
         result = SparkDatasetIO(spark).merge(make_source(spark, rows, matched), str(lake), "upsert", ["id"])
         taken = time.perf_counter() - started
         spark.stop()
-        after = sum(pq.read_metadata(path).num_rows for path in lake.rglob("*.parquet"))
+        right = is_right(lake, rows, matched)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"{result.inserted:,} inserted, {result.updated:,} updated in {taken:.0f} s; driver's Python: {peak} MB")
-    wanted = (rows - matched, matched, 2 * rows - matched)
-    return 0 if (result.inserted, result.updated, after) == wanted else 1
+    print(
+        f"{result.inserted:,} inserted, {result.updated:,} updated in {taken:.0f} s; driver's Python: {peak} MB; "
+        f"every row {'as it should be' if right else 'was looked at, and some are WRONG'}"
+    )
+    return 0 if right and (result.inserted, result.updated) == (rows - matched, matched) else 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from damage import nothing_changes, spoil_pages
 from fsspeckit import DatasetMergeError, MergeValidationError
@@ -21,6 +23,7 @@ from fsspeckit.core.errors import (
     TargetError,
     UnreadableFileError,
 )
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import write_lake
 
 GOOD = {"id": [5, 99], "x": ["A", "B"]}
@@ -269,3 +272,11 @@ def test_write_modes_and_rewrite_modes(io: Any, lake: str) -> None:
         io.write_parquet_dataset(pa.table(GOOD), lake, "upsert", ["id"], rewrite_mode="some")
     with nothing_changes(lake), pytest.raises(ArgumentError, match="key_columns is empty"):
         io.write_parquet_dataset(pa.table(GOOD), lake, "full_merge")
+
+
+def test_a_store_that_cannot_be_locked_is_left_alone(tmp_path: Path) -> None:
+    """Not even the target's folder is made."""
+    store = DirFileSystem(path=str(tmp_path), fs=LocalFileSystem())
+    with nothing_changes(str(tmp_path)), pytest.raises(DatasetMergeError, match="two writers could not be kept apart"):
+        PyArrowDatasetIO(filesystem=store).merge(pa.table(GOOD), "new/lake", "upsert", ["id"])
+    assert list(tmp_path.iterdir()) == []

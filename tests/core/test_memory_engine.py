@@ -91,7 +91,7 @@ class ListEngine:
         row_groups = tuple(RowGroup(len(g), 1, b) for g, b in zip(groups, bounds, strict=True))
         return Footer(info, schema, row_groups, parse_hive_partition_path(info.path))
 
-    def pin(self, opened: Source, shape: Shape, scratch: str | None) -> Source:
+    def pin(self, opened: Source, shape: Shape, scratch: Location | None) -> Source:
         return Source(list(opened.rows), opened.names, shape)
 
     def release(self, source: Source) -> None:

@@ -30,11 +30,10 @@ def table_of(io: Any, lake: str) -> pa.Table:
 
 
 def as_source(by: str, spark: Any, table: pa.Table) -> Any:
-    """A frame for Spark. For the others the instants that Spark writes as INT96 are plain times, as in Arrow."""
+    """A frame for Spark; for the others a table of the instants that Spark writes as INT96."""
     if by == "spark":
         return spark.createDataFrame(table, spark.read.parquet(str(DATA / "spark")).select(table.column_names).schema)
-    place = table.column_names.index("time")
-    return table.set_column(place, "time", table["time"].cast(pa.timestamp("us")))
+    return table
 
 
 @pytest.mark.parametrize("by", ENGINES)
@@ -82,6 +81,32 @@ def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str
     else:
         assert seen in (known, wanted)
     assert {(row["id"], row["x"]) for row in spark.read.parquet(lake).collect()} == wanted
+
+
+def write_times(path: Path, ids: list[int], **options: Any) -> None:
+    times = pa.array([n * 10**6 for n in ids], pa.timestamp("us"))
+    pq.write_table(pa.table({"id": ids, "time": times}), path, **options)
+
+
+@pytest.mark.parametrize("by", ENGINES)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", None])
+def test_one_file_with_int96_is_enough_to_take_instants(spark: Any, tmp_path: Path, by: str, zone: str | None) -> None:
+    """In Arrow's eyes both files have the same schema."""
+    write_times(tmp_path / "a.parquet", [1, 2], use_deprecated_int96_timestamps=True)
+    write_times(tmp_path / "b.parquet", [3, 4])
+    source = pa.table({"id": [2, 3], "time": pa.array([5 * 10**6] * 2, pa.timestamp("us", zone))})
+    given = spark.createDataFrame(source) if by == "spark" else source
+    result = io_of(by, spark).merge(given, str(tmp_path), "update", ["id"])
+    assert result.updated == 2
+    seconds = {row["id"]: row["time"].second for row in rows(tmp_path)}
+    assert seconds == {1: 1, 2: 5, 3: 5, 4: 4}
+
+
+def test_an_overwrite_owes_nothing_to_the_lake_read_before(spark: Any, tmp_path: Path) -> None:
+    io = SparkDatasetIO(spark)
+    frame = io.read(str(DATA / "spark_legacy")).select("id", "time")
+    result = io.write_dataset(frame, str(tmp_path / "new"), "overwrite")
+    assert pq.read_schema(result.files[0].path).field("time").type == pa.timestamp("us", "UTC")
 
 
 def test_engines_in_turn(spark: Any, tmp_path: Path) -> None:

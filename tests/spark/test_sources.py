@@ -69,6 +69,70 @@ def test_a_path_is_read_by_executors(io: SparkDatasetIO, lake: str, tmp_path: Pa
     assert {row["id"]: row["p"] for row in rows(target)} == {0: 0, 1: 1, 2: 2, 100: 0, 101: 1, 102: 2}
 
 
+def steps(caplog: pytest.LogCaptureFixture) -> dict[str, int]:
+    """How many items executors took in each step."""
+    return {str(r.args[0]): int(r.args[1]) for r in caplog.records if r.name == "fsspeckit.spark" and r.args}  # type: ignore[index, arg-type]
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one file", "a list"])
+def test_files_are_read_by_executors(
+    io: SparkDatasetIO, lake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, several: bool
+) -> None:
+    files = {"s1.parquet": pa.table({"id": [3, 103], "x": ["n", "n"]}), "d=1/s2.parquet": pa.table({"id": [4]})}
+    source = Path(write_lake(tmp_path / "source", files))
+    more = write_lake(tmp_path / "x=m", {"s3.parquet": pa.table({"x": ["m"], "id": pa.array([5], pa.int8())})})
+    given: Any = [source / "s1.parquet", more] if several else source / "s1.parquet"
+    with caplog.at_level("INFO", "fsspeckit.spark"):
+        result = io.merge(given, lake, "upsert", ["id"])
+    assert steps(caplog)["pin"] == (2 if several else 1)
+    assert (result.inserted, result.updated) == (1, 2 if several else 1)
+    found = {row["id"]: row["x"] for row in rows(lake)}
+    assert (found[3], found[103], found[4], found[5]) == ("n", "n", "old", "m" if several else "old")
+
+
+def test_a_reader_passes_through_batch_by_batch(io: SparkDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "BATCH_ROWS", 10)
+    written: list[int] = []
+    waiting: list[int] = []
+    write = parts.PartWriter.write
+
+    def note(writer: Any, table: pa.Table) -> None:
+        written.append(table.num_rows)
+        write(writer, table)
+
+    def batches() -> Any:
+        for start in range(0, 60, 10):
+            waiting.append(start - sum(written))
+            yield pa.record_batch({"id": range(start, start + 10), "x": ["n"] * 10})
+
+    monkeypatch.setattr(parts.PartWriter, "write", note)
+    schema = pa.schema([("id", pa.int64()), ("x", pa.string())])
+    result = io.merge(pa.RecordBatchReader.from_batches(schema, batches()), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (20, 40)
+    assert max(waiting) <= 10
+    assert len(written) == 6
+
+
+@pytest.mark.parametrize("given", ["nowhere.parquet", "empty"])
+def test_a_path_without_data_is_refused(io: SparkDatasetIO, lake: str, tmp_path: Path, given: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MergeValidationError, match=r"nowhere\.parquet does not exist|empty has no Parquet files"):
+        io.merge(str(tmp_path / given), lake, "upsert", ["id"])
+
+
+def test_a_session_that_is_gone_after_the_commit(
+    io: SparkDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows are in: whatever Spark says of its caches may not look like a failed merge."""
+
+    def fail(catalog: Any, path: str) -> None:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(type(io.spark.catalog), "refreshByPath", fail)
+    assert io.merge(pa.table({"id": [1], "x": ["n"]}), lake, "upsert", ["id"]).updated == 1
+    assert any("could not forget" in record.getMessage() for record in caplog.records)
+
+
 def test_types_of_a_new_data_set(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     frame = spark.sql(
@@ -185,6 +249,9 @@ def test_refusals_of_a_large_source(large: Any, tmp_path: Path) -> None:
     twice = pa.table({"id": ids, "x": ["n"] * 42, "part": [i // 10 for i in ids]})
     with pytest.raises(MergeValidationError, match=r"2 key\(s\) of \['id'\] occur more than once, e.g. 3, 7\."):
         SparkDatasetIO(large).merge(twice, lake, "upsert", ["id"])
+    tied = pa.table({"id": [*range(100)] * 2, "x": [*["a"] * 100, *["b"] * 100], "part": [5] * 200})
+    with pytest.raises(MergeValidationError, match=r"has 100 key\(s\) of \['id'\] with differing rows"):
+        SparkDatasetIO(large).write_parquet_dataset(tied, lake, "deduplicate", ["id"])
     moved = pa.table({"id": range(30), "x": ["n"] * 30, "part": [2 if i in (4, 5) else i // 10 for i in range(30)]})
     with pytest.raises(MergeValidationError, match=r"2 key\(s\) lie in another partition of the target, e.g. 4, 5\."):
         SparkDatasetIO(large).merge(moved, lake, "upsert", ["id"])

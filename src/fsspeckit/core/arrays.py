@@ -6,6 +6,7 @@ ones. Here a value must come back unchanged, and may only change its type within
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -27,21 +28,33 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if t.is_binary_view(kind):
         return pa.large_binary()
-    if t.is_struct(kind):
-        return pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
-    if t.is_map(kind):
-        return pa.map_(plain_field(kind.key_field), plain_field(kind.item_field), kind.keys_sorted)
-    if t.is_fixed_size_list(kind):
-        return pa.list_(plain_field(kind.value_field), kind.list_size)
-    if t.is_list(kind):
-        return pa.list_(plain_field(kind.value_field))
-    if t.is_large_list(kind) or t.is_large_list_view(kind) or t.is_list_view(kind):
-        return pa.large_list(plain_field(kind.value_field))
-    return kind
+    return _with_children(kind, plain_field)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(plain_type(field.type))
+
+
+def zoneless_type(kind: pa.DataType) -> pa.DataType:
+    """A plain type with naive timestamps in place of zoned ones."""
+    if t.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    return _with_children(kind, lambda field: field.with_type(zoneless_type(field.type)))
+
+
+def _with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """A nested type with its fields changed; any other as it is."""
+    if t.is_struct(kind):
+        return pa.struct([change(kind.field(i)) for i in range(kind.num_fields)])
+    if t.is_map(kind):
+        return pa.map_(change(kind.key_field), change(kind.item_field), kind.keys_sorted)
+    if t.is_fixed_size_list(kind):
+        return pa.list_(change(kind.value_field), kind.list_size)
+    if t.is_list(kind):
+        return pa.list_(change(kind.value_field))
+    if t.is_large_list(kind) or t.is_large_list_view(kind) or t.is_list_view(kind):
+        return pa.large_list(change(kind.value_field))
+    return kind
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> Any:

@@ -34,7 +34,7 @@ class Engine(Protocol):
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         """Read footers, with bounds of `columns`."""
 
-    def pin(self, opened: Any, shape: Shape, scratch: str | None) -> Pinned:
+    def pin(self, opened: Any, shape: Shape, scratch: Location | None) -> Pinned:
         """A source that reads the same twice, brought to the shape by `schema.conform`."""
 
     def release(self, source: Pinned) -> None:

@@ -136,9 +136,11 @@ def _pin(
     return engine.pin(given, shape, _scratch(engine, session)), shape
 
 
-def _scratch(engine: Engine, session: Session | None) -> str | None:
+def _scratch(engine: Engine, session: Session | None) -> Location | None:
     """A folder for engines that pin their source on disk; it goes with the staging."""
-    return session.stage([""]) if session is not None and engine.wants_scratch else None
+    if session is None or not engine.wants_scratch:
+        return None
+    return replace(session.location, root=session.stage([""]))
 
 
 def _plan(

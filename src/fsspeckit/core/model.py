@@ -124,7 +124,10 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """One data file of the target: where it is, what is in it, and the partition its path names."""
+    """One data file of the target: where it is, what is in it, and the partition its path names.
+
+    `int96` are the columns that hold INT96 timestamps, on top or within.
+    """
 
     info: FileInfo
     schema: pa.Schema
@@ -132,6 +135,7 @@ class Footer:
     partition: Mapping[str, str | None] = field(default_factory=dict)
     metadata: pq.FileMetaData | None = None
     ledger: Mapping[str, str] = field(default_factory=dict)
+    int96: frozenset[str] = frozenset()
 
     @property
     def path(self) -> str:
@@ -160,15 +164,24 @@ class Target:
     def rows(self) -> int:
         return sum(f.rows for f in self.files)
 
+    @property
+    def int96(self) -> frozenset[str]:
+        return frozenset[str]().union(*(f.int96 for f in self.files))
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a merge: what every source row is brought to, and how keys and partitions are named."""
+    """The columns of a merge: what every source row is brought to, and how keys and partitions are named.
+
+    INT96 says nothing of zones: Spark writes instants in it, and Arrow reads plain times. In the columns `int96` an
+    instant of the source is the plain time in UTC.
+    """
 
     schema: pa.Schema
     stored: tuple[str, ...]
     keys: tuple[str, ...]
     partitions: tuple[str, ...]
+    int96: frozenset[str] = frozenset()
 
     @property
     def partition_in_key(self) -> bool:

@@ -158,9 +158,10 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     fields = list(target.schema)
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
     schema = pa.schema(fields, target.schema.metadata)
+    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96)
     for field in schema:
-        _check_castable(field, source.field(field.name))
-    return Shape(schema, target.stored, tuple(key_columns), target.partition_columns)
+        _check_castable(field, source.field(field.name), field.name in shape.int96)
+    return shape
 
 
 def _check_partitions(target: Target, source: pa.Schema) -> None:
@@ -205,8 +206,9 @@ def _columns_message(missing: list[str], extra: list[str]) -> str:
     )
 
 
-def _check_castable(wanted: pa.Field, given: pa.Field) -> None:
-    if not arrays.castable(arrays.plain_type(given.type), arrays.plain_type(wanted.type)):
+def _check_castable(wanted: pa.Field, given: pa.Field, int96: bool) -> None:
+    kind = arrays.plain_type(given.type)
+    if not arrays.castable(arrays.zoneless_type(kind) if int96 else kind, arrays.plain_type(wanted.type)):
         raise _not_comparable(wanted.name, given.type, wanted.type)
 
 
@@ -232,7 +234,7 @@ def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
-    columns = [_conformed(table.column(f.name), f) for f in shape.schema]
+    columns = [_conformed(table.column(f.name), f, f.name in shape.int96) for f in shape.schema]
     return pa.table(columns, schema=plain_schema(shape.schema))
 
 
@@ -240,10 +242,12 @@ def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([arrays.plain_field(f) for f in fields])
 
 
-def _conformed(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
-    kind = arrays.plain_type(wanted.type)
+def _conformed(column: pa.ChunkedArray, wanted: pa.Field, int96: bool) -> pa.ChunkedArray:
+    kind, given = arrays.plain_type(wanted.type), arrays.plain(column)
+    if int96:
+        given = given.cast(arrays.zoneless_type(given.type))
     try:
-        result = arrays.cast(arrays.plain(column), kind)
+        result = arrays.cast(given, kind)
     except arrays.DoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "

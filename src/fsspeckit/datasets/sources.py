@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
         return source.to_reader()
     if isinstance(source, (str, os.PathLike)):
         return _path_reader(source, filesystem)
-    if isinstance(source, (list, tuple)) and source and all(isinstance(s, (str, os.PathLike)) for s in source):
+    if is_paths(source):
         return _chained([_path_reader(s, filesystem) for s in source])
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source)
@@ -46,16 +47,41 @@ def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
     )
 
 
+def is_paths(source: Any) -> bool:
+    """One path, or some."""
+    if isinstance(source, (list, tuple)) and source:
+        return all(isinstance(s, (str, os.PathLike)) for s in source)
+    return isinstance(source, (str, os.PathLike))
+
+
 def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatchReader:
     """A Parquet file, or all data files of a directory."""
     location = locate(path, filesystem)
     if location.storage.is_dir(location.root):
         reader = open_dataset(location).scanner(batch_size=16_384, batch_readahead=4, fragment_readahead=1).to_reader()
         return _named(location.shown, reader.schema, reader)
-    if location.storage.stat(location.root) is None:
-        raise ArgumentError(f"{location.shown} does not exist.")
-    file = open_parquet(Location(location.storage, location.parent, location.shown.rpartition("/")[0]), location.name)
+    folder, (info,) = data_files(location)
+    file = open_parquet(folder, info.path)
     return _named(location.shown, file.schema_arrow, file.iter_batches(batch_size=16_384))
+
+
+def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
+    """The Parquet files of a source: a directory's, or the one file, in the folder that it lies in."""
+    if location.storage.is_dir(location.root):
+        warn_unfinished(location)
+        return location, _some_files(location)
+    info = location.storage.stat(location.root)
+    if info is None:
+        raise ArgumentError(f"{location.shown} does not exist.")
+    folder = Location(location.storage, location.parent, location.shown.rpartition("/")[0])
+    return folder, [replace(info, path=location.name)]
+
+
+def _some_files(location: Location) -> tuple[FileInfo, ...]:
+    infos = list_files(location)
+    if not infos:
+        raise ArgumentError(f"{location.shown} has no Parquet files.")
+    return infos
 
 
 def _named(shown: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -91,9 +117,7 @@ def read_dataset(location: Location, columns: Any = None, filter: Any = None) ->
 def open_dataset(location: Location) -> ds.Dataset:
     """The data files as one; partition columns get the types that PyArrow infers from the paths."""
     warn_unfinished(location)
-    infos = list_files(location)
-    if not infos:
-        raise ArgumentError(f"{location.shown} has no Parquet files.")
+    infos = _some_files(location)
     footers = read_footers(location, infos, ())
     return _dataset(location, infos, footers)
 
@@ -118,14 +142,15 @@ def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Foot
 def _file_by_file(location: Location, footers: list[Footer], schema: pa.Schema) -> pa.Table:
     """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
     named = dict.fromkeys(n for f in footers for n in f.partition if n not in schema.names)
-    texts = {n: pa.array([f.partition.get(n) for f in footers], pa.string()) for n in named}
-    wanted = plain_schema([*schema, *(pa.field(n, _inferred(texts[n])) for n in named)])
+    fields = [pa.field(n, partition_type([f.partition.get(n) for f in footers])) for n in named]
+    wanted = plain_schema([*schema, *fields])
     return pa.concat_tables([_one_file(location, footer, wanted) for footer in footers])
 
 
-def _inferred(texts: pa.Array) -> pa.DataType:
+def partition_type(texts: Sequence[str | None]) -> pa.DataType:
+    """As PyArrow infers it from paths: int32 if every value is a whole number of that size, else text."""
     try:
-        texts.cast(pa.int32())
+        pa.array(texts, pa.string()).cast(pa.int32())
     except pa.ArrowInvalid:
         return pa.string()
     return pa.int32()

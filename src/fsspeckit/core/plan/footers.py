@@ -33,7 +33,8 @@ def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | Non
     leaves = leaf_indexes(schema, metadata.num_columns)
     wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
     groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
-    return Footer(info, schema, groups, parse_hive_partition_path(info.path), metadata, _ledger(metadata))
+    partition = parse_hive_partition_path(info.path)
+    return Footer(info, schema, groups, partition, metadata, _ledger(metadata), _int96_columns(schema, metadata))
 
 
 def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
@@ -78,6 +79,13 @@ def has_int96(metadata: pq.FileMetaData) -> bool:
 def int96_unit(metadata: pq.FileMetaData) -> str:
     """Spark and Hive write microseconds, of years that nanoseconds cannot reach; others write nanoseconds."""
     return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
+
+
+def _int96_columns(schema: pa.Schema, metadata: pq.FileMetaData) -> frozenset[str]:
+    if not has_int96(metadata):
+        return frozenset()
+    names = [field.name for field in schema for _ in range(leaf_count(field.type))]
+    return frozenset(n for i, n in enumerate(names) if metadata.schema.column(i).physical_type == "INT96")
 
 
 def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:

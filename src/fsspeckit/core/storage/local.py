@@ -123,6 +123,9 @@ class LocalStorage:
             os.chown(target, -1, old.st_gid)
         os.chmod(target, old.st_mode & 0o7777)
 
+    def check_lockable(self) -> None:
+        """Nothing to do: a local folder can be locked."""
+
     @contextlib.contextmanager
     def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
         """`flock` on the folder itself: no file to trip over, and a dead owner's lock is gone."""

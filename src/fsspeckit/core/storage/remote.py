@@ -101,15 +101,18 @@ class FsspecStorage:
     def copy_mode(self, source: str, target: str) -> None:
         """Nothing to do: objects have no mode."""
 
-    @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
-        """Within this process. Stores that other processes write to are refused until they have a real lock."""
+    def check_lockable(self) -> None:
+        """Stores that other processes write to are refused until they have a real lock."""
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
                 f"Writing to {type(self.fs).__name__} is not supported yet: two writers could not be kept apart. "
                 "Merge into a local folder, or copy the data set there first.",
                 operation="lock",
             )
+
+    @contextlib.contextmanager
+    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
+        """Within this process."""
         with self._guard:
             lock = self._locks.setdefault((id(type(self.fs)), root), threading.Lock())
         if not lock.acquire(timeout=timeout):

@@ -66,7 +66,7 @@ class DuckDBEngine:
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         return read_footers(location, files, columns)
 
-    def pin(self, opened: Opened, shape: Shape, scratch: str | None) -> PinnedSource:
+    def pin(self, opened: Opened, shape: Shape, scratch: Location | None) -> PinnedSource:
         source = PinnedSource.new(self._workspace, shape)
         for table in portions(opened.batches(), opened.schema):
             source.append(schema.conform(table, shape))

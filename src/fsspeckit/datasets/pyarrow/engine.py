@@ -66,7 +66,7 @@ class PyArrowEngine:
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         return read_footers(location, files, columns)
 
-    def pin(self, opened: pa.Table, shape: Shape, scratch: str | None) -> PinnedTable:
+    def pin(self, opened: pa.Table, shape: Shape, scratch: Location | None) -> PinnedTable:
         return PinnedTable(schema.conform(opened, shape), shape)
 
     def release(self, source: PinnedTable) -> None:
@@ -86,7 +86,9 @@ class PyArrowEngine:
         )
 
     def deduplicate(self, source: PinnedTable, order_by: Sequence[str]) -> PinnedTable:
-        return PinnedTable(deduplicated(source, order_by), source.shape)
+        table, ties = deduplicated(source, order_by)
+        validate.no_differing_duplicates(len(ties), source.samples(ties[:5]), source.shape.keys, order_by)
+        return PinnedTable(table, source.shape)
 
     def match(self, location: Location, source: PinnedTable, scans: Sequence[Scan]) -> Match:
         met = np.zeros(source.table.num_rows, dtype=bool)
@@ -168,8 +170,8 @@ def _partitions(source: PinnedTable) -> frozenset[tuple[Any, ...]]:
     return frozenset(zip(*(identities(column) for column in distinct.columns), strict=True))
 
 
-def deduplicated(source: PinnedTable, order_by: Sequence[str]) -> pa.Table:
-    """One row per key, at the place of the key's first row.
+def deduplicated(source: PinnedTable, order_by: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """One row per key, at the place of the key's first row; and a row of every key that cannot be decided.
 
     The greatest row by `order_by` wins (null is least, NaN greatest). Rows that tie must be identical.
     """
@@ -181,9 +183,8 @@ def deduplicated(source: PinnedTable, order_by: Sequence[str]) -> pa.Table:
         column = keys.canonical(table.column(name))
         tied &= ~keys.differ(column, column.take(pa.array(winner)))
     rows = np.flatnonzero(tied & (winner != np.arange(table.num_rows)))
-    _check_ties(source, rows, winner[rows], order_by)
     _, first = np.unique(codes, return_index=True)
-    return table.take(pa.array(best[codes[np.sort(first)]]))
+    return table.take(pa.array(best[codes[np.sort(first)]])), _differing(table, rows, winner[rows])
 
 
 def _greatest(table: pa.Table, codes: Any, order_by: Sequence[str]) -> Any:
@@ -205,13 +206,13 @@ def _ranks(column: pa.ChunkedArray) -> list[Any]:
     return [nan, np.where(array.is_valid().to_numpy(zero_copy_only=False), ranks, 0)]
 
 
-def _check_ties(source: PinnedTable, rows: Any, winners: Any, order_by: Sequence[str]) -> None:
-    losers, kept = (source.table.take(pa.array(r)) for r in (rows, winners))
-    if all(arrays.identical(losers.column(n), kept.column(n)) for n in source.table.column_names):
-        return
+def _differing(table: pa.Table, rows: Any, winners: Any) -> list[int]:
+    """The winners that are not identical to every row they tie with."""
+    losers, kept = (table.take(pa.array(r)) for r in (rows, winners))
+    if all(arrays.identical(losers.column(n), kept.column(n)) for n in table.column_names):
+        return []
     wrong = [i for i in range(len(rows)) if not _identical_row(losers.slice(i, 1), kept.slice(i, 1))]
-    firsts = list(dict.fromkeys(winners[wrong].tolist()))
-    validate.no_differing_duplicates(len(firsts), source.samples(firsts[:5]), source.shape.keys, order_by)
+    return list(dict.fromkeys(winners[wrong].tolist()))
 
 
 def _identical_row(left: pa.Table, right: pa.Table) -> bool:

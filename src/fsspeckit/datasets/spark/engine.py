@@ -6,6 +6,7 @@ the attempt's own. So executors may be lost between steps, and failing or specul
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -16,13 +17,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from fsspec.implementations.memory import MemoryFileSystem
 
+from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
 from fsspeckit.core.ordering import merged
 from fsspeckit.core.plan.footers import read_footer, read_footers
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, Location, Storage
+from fsspeckit.core.storage import FsspecStorage, LocalStorage, Location
 from fsspeckit.datasets.pyarrow.engine import PinnedTable, deduplicated
 from fsspeckit.datasets.spark import join, match, route
 from fsspeckit.datasets.spark import parts as pinned
@@ -31,7 +33,9 @@ from fsspeckit.datasets.spark.match import Hits, Source
 from fsspeckit.datasets.spark.parts import PART_BYTES, Part, PartWriter
 from fsspeckit.datasets.spark.scratch import Scratch, unique
 from fsspeckit.datasets.spark.session import Cluster, spark_path, start_session
-from fsspeckit.datasets.spark.source import check_seen, int96_columns, open_source
+from fsspeckit.datasets.spark.source import check_seen, open_source
+
+log = logging.getLogger("fsspeckit.spark")
 
 # From here on executors read the footers; below, threads of the driver are faster.
 MANY_FILES = 256
@@ -59,34 +63,26 @@ class SparkEngine:
 
     def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
         self._spark, self._filesystem, self._scratch = spark, filesystem, scratch
-        self._storage: Storage = LocalStorage()
-        self._int96: frozenset[str] = frozenset()
 
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self._spark or start_session())
 
     def open(self, source: Any) -> Any:
-        return open_source(source, self._filesystem, self._read_footers, self._int96)
+        return open_source(source, self._filesystem, self.footers)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
-        """Of the target: what `open` and `pin` have to know of it is remembered."""
         _check_shared(location)
-        found = self._read_footers(location, files, columns)
-        self._storage, self._int96 = location.storage, int96_columns(location, found)
-        return found
-
-    def _read_footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         infos = list(files)
         if len(infos) < MANY_FILES:
             return read_footers(location, infos, columns)
         read = partial(_read_footers, location, tuple(columns))
         return self.cluster.map("footers", read, infos, lambda info: 1 << 20)
 
-    def pin(self, opened: Any, shape: Shape, scratch: str | None) -> PinnedSource:
+    def pin(self, opened: Any, shape: Shape, scratch: Location | None) -> PinnedSource:
         folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=self._scratch) if scratch is None else None
         try:
-            where = Scratch(self._storage if scratch else LocalStorage(), scratch or str(folder))
+            where = Scratch(scratch.storage, scratch.root) if scratch else Scratch(LocalStorage(), str(folder))
             parts = opened.pin(self.cluster, shape, where)
             check_seen(where, parts)
         except BaseException:
@@ -123,9 +119,13 @@ class SparkEngine:
         if buckets > 1:
             by_key = partial(_route_by_key, whole, buckets)
             routed = cluster.map("route", by_key, range(len(whole.parts)), lambda n: whole.parts[n].bytes)
-            sections = [[s for found in routed for s in found if s.label == b] for b in range(buckets)]
+            sections = [[] for _ in range(buckets)]
+            for section in (s for found in routed for s in found):
+                sections[section.label].append(section)
         kept = cluster.run("deduplicate", partial(_deduplicate, whole, tuple(order_by)), sections)
-        parts = tuple(part for some in kept for part in some)
+        samples = [sample for _, _, some in kept for sample in some][:5]
+        validate.no_differing_duplicates(sum(n for _, n, _ in kept), samples, whole.shape.keys, order_by)
+        parts = tuple(part for some, _, _ in kept for part in some)
         return PinnedSource(cluster, replace(whole, parts=parts), source.folder)
 
     def match(self, location: Location, source: PinnedSource, scans: Sequence[Scan]) -> Match:
@@ -160,8 +160,11 @@ class SparkEngine:
         return insert(source.cluster, location, source.source, lean, hits, source.source.rows - met)
 
     def refresh(self, location: Location) -> None:
-        """After a commit: what Spark has cached of this path is stale."""
-        self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
+        """After a commit: what Spark has cached of this path is stale. The rows are written, so this may not fail."""
+        try:
+            self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
+        except Exception:
+            log.warning("Spark could not forget what it cached of %s", location.shown, exc_info=True)
 
 
 def _is_small(source: PinnedSource) -> bool:
@@ -230,13 +233,17 @@ def _rewrite(
     return done
 
 
-def _deduplicate(source: Source, order_by: tuple[str, ...], sections: list[route.Section] | None) -> list[Part]:
-    """One row per key, of all rows or of those whose keys hash alike."""
+def _deduplicate(
+    source: Source, order_by: tuple[str, ...], sections: list[route.Section] | None
+) -> tuple[list[Part], int, Any]:
+    """One row per key, of all rows or of those whose keys hash alike; how many keys are undecided, and which."""
     if sections is None:
         tables = [table for part in source.parts for table in pinned.read_rows(source.scratch, part)]
     else:
         tables = [t for s in sections for _, t in source.scratch.read_labelled(s.name, {s.label})]
-    writer = PartWriter(source.scratch, source.shape)
-    if tables:
-        writer.write(deduplicated(PinnedTable(pa.concat_tables(tables), source.shape), order_by))
-    return writer.finish()
+    if not tables:
+        return [], 0, ()
+    writer, whole = PartWriter(source.scratch, source.shape), PinnedTable(pa.concat_tables(tables), source.shape)
+    rows, ties = deduplicated(whole, order_by)
+    writer.write(rows)
+    return writer.finish(), len(ties), whole.samples(ties[:5])

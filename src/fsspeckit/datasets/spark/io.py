@@ -79,8 +79,11 @@ class SparkDatasetIO(DatasetIO[Any]):
 
         `app_id` names the stream in the data set's files: one for each query, and a new one for a new checkpoint. A
         batch that was committed before is skipped; one older than the last is a `ValueError`, since its rows would be
-        lost in silence. A batch must have one row per key; `strategy="deduplicate"` sees to that, but like
-        `full_merge` it replaces all files with every batch, so rather reduce the batch in Spark.
+        lost in silence. Spark Connect does not tell which checkpoint a batch is of: there a new checkpoint under an
+        old `app_id` is noticed by its older batches only, so that its first is skipped where one was committed.
+
+        A batch must have one row per key; `strategy="deduplicate"` sees to that, but like `full_merge` it replaces all
+        files with every batch, so rather reduce the batch in Spark.
         """
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")

@@ -6,6 +6,7 @@ core's key reader. Every meeting ends up in a file of hits in the scratch folder
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,7 @@ def match_small(
 def _either(packed: Sequence[bytes], rows: int) -> Any:
     bits = np.zeros((rows + 7) // 8, dtype=np.uint8)
     for one in packed:
-        bits |= np.frombuffer(one, dtype=np.uint8)
+        bits |= np.frombuffer(zlib.decompress(one), dtype=np.uint8)
     return np.unpackbits(bits, count=rows).astype(bool)
 
 
@@ -116,7 +117,12 @@ def _look_up(location: Location, source: Source, scans: list[tuple[int, Scan]]) 
                     met[rows] = True
                     moved[rows[_moved(ours, batch.partitions, rows, positions)]] = True
                     file.write(_hits(number, batch.row_group, positions, rows, starts))
-    return _Found(counts, name, np.packbits(met).tobytes(), np.packbits(moved).tobytes())
+    return _Found(counts, name, _packed(met), _packed(moved))
+
+
+def _packed(rows: Any) -> bytes:
+    """Many tasks send one of these, but few rows are in more than one: compressed, all of them are about one bitmap."""
+    return zlib.compress(np.packbits(rows).tobytes(), level=1)
 
 
 def _moved(ours: list[pa.Array], theirs: list[pa.Array], rows: Any, positions: Any) -> Any:
