@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,14 @@ def test_a_store_that_cannot_be_locked_is_left_alone(tmp_path: Path) -> None:
     with nothing_changes(str(tmp_path)), pytest.raises(DatasetMergeError, match="two writers could not be kept apart"):
         PyArrowDatasetIO(filesystem=store).merge(pa.table(GOOD), "new/lake", "upsert", ["id"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_not_utf_8(io: Any, lake: str) -> None:
+    """On macOS such a file cannot be made."""
+    name = os.fsencode(lake) + b"/\xff.parquet"
+    try:
+        os.rename(f"{lake}/f1.parquet", name)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with nothing_changes(lake), pytest.raises(TargetError, match=r"not UTF-8: b'\\xff.parquet'. Rename it"):
+        io.merge(pa.table(GOOD), lake, "upsert", ["id"])

@@ -128,7 +128,7 @@ def test_every_name_is_exported() -> None:
 
 def test_list_dataset_files(tmp_path: Path) -> None:
     table = pa.table({"id": [1]})
-    data = ["b.parquet", "a.parquet", "day=1/c.parquet", "_year=1/d.parquet", "deep/er/e.parq"]
+    data = ["b.parquet", "a.parquet", "day=1/c.parquet", "_year=1/d.parquet", "deep/er/e.parq", "z.PARQUET"]
     other = [
         "_temporary/f.parquet",
         ".hidden/g.parquet",

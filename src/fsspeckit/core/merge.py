@@ -178,24 +178,28 @@ def _rewrite(
         return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
     if full_merge:
         return [], engine.insert(location, pinned, files, "all")
-    jobs = [_job(engine, location, planned, footer, staging, i) for i, footer in enumerate(touched)]
-    rewritten = engine.rewrite(location, pinned, jobs)
+    rewritten = engine.rewrite(location, pinned, _jobs(engine, location, planned, touched, staging))
     return rewritten, engine.insert(location, pinned, files, "new") if planned.counts.inserted else []
 
 
-def _job(engine: Engine, location: Location, planned: Planned, footer: Footer, staging: str, number: int) -> Job:
-    how = planned.request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
-    groups = planned.match.rows.get(footer.path, {}) if planned.request.strategy.updates else {}
-    return Job(
-        footer,
-        touched=tuple(sorted(g for g, n in groups.items() if n)),
-        staging=staging,
-        staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else _new_name(footer.path),
-        template=template(planned.target),
-        fresh=planned.request.options if planned.request.rewrite_mode == "full" else None,
-        ledger=ledger.with_batch(planned.target.ledger, planned.request.batch),
-    )
+def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequence[Footer], staging: str) -> list[Job]:
+    request, target = planned.request, planned.target
+    how = request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
+    found = planned.match.rows if request.strategy.updates else {}
+    model, entries = template(target), ledger.with_batch(target.ledger, request.batch)
+    return [
+        Job(
+            footer,
+            touched=tuple(sorted(g for g, n in found.get(footer.path, {}).items() if n)),
+            staging=staging,
+            staged=f"file-{number:05d}",
+            path=footer.path if how == "in_place" else _new_name(footer.path),
+            template=model,
+            fresh=request.options if request.rewrite_mode == "full" else None,
+            ledger=entries,
+        )
+        for number, footer in enumerate(footers)
+    ]
 
 
 def _recorded(
@@ -208,7 +212,8 @@ def _recorded(
     if planned.target.files:
         smallest = min(planned.target.files, key=lambda f: f.info.size)
         folder = session.stage([posixpath.dirname(smallest.path)])
-        return [stamped_copy(location, _job(engine, location, planned, smallest, folder, 0))], []
+        (job,) = _jobs(engine, location, planned, [smallest], folder)
+        return [stamped_copy(location, job)], []
     request, shape = planned.request, planned.shape
     files = _new_files(planned.target, shape, session.stage([""]), request.options, request.batch)
     return rewritten, files.write_empty(

@@ -49,7 +49,7 @@ def writing(location: Location, lock_timeout: float = 60) -> Iterator[Session]:
 @contextlib.contextmanager
 def _holding(location: Location, lock_timeout: float) -> Iterator[list[str]]:
     """Make the data set's folder if need be, and lock it; yields the folders made."""
-    location.storage.check_lockable()
+    location.storage.check_lockable(location.root)
     check_plain(location)
     made = _make_root(location)
     with location.storage.lock(location.root, lock_timeout, lambda: _owner(location)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from fsspeckit.core.errors import TargetError
@@ -13,7 +14,7 @@ SUMMARY_FILES = ("_metadata", "_common_metadata")
 
 def is_data_file(name: str) -> bool:
     """`.parquet` and `.parq` files that are not hidden; `_metadata` and its kin are not data."""
-    return name.endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
+    return name.lower().endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
 
 
 def list_files(location: Location) -> tuple[FileInfo, ...]:
@@ -21,8 +22,16 @@ def list_files(location: Location) -> tuple[FileInfo, ...]:
     check_plain(location)
     if not location.storage.is_dir(location.root):
         return ()
-    found = location.storage.walk(location.root)
-    return tuple(sorted((f for f in found if is_data_file(f.path.rsplit("/", 1)[-1])), key=lambda f: f.path))
+    found = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
+    for info in found:
+        _check_name(location, info.path)
+    return tuple(sorted(found, key=lambda f: f.path))
+
+
+def _check_name(location: Location, path: str) -> None:
+    """Arrow takes paths as UTF-8; the rows of a file that it cannot open may not be passed over."""
+    if not path.isascii() and any("\ud800" <= c <= "\udfff" for c in path):
+        raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(path)!r}. Rename it.")
 
 
 def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:

@@ -123,7 +123,7 @@ class LocalStorage:
             os.chown(target, -1, old.st_gid)
         os.chmod(target, old.st_mode & 0o7777)
 
-    def check_lockable(self) -> None:
+    def check_lockable(self, root: str) -> None:
         """Nothing to do: a local folder can be locked."""
 
     @contextlib.contextmanager

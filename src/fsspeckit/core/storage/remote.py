@@ -101,11 +101,11 @@ class FsspecStorage:
     def copy_mode(self, source: str, target: str) -> None:
         """Nothing to do: objects have no mode."""
 
-    def check_lockable(self) -> None:
+    def check_lockable(self, root: str) -> None:
         """Stores that other processes write to are refused until they have a real lock."""
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
-                f"Writing to {type(self.fs).__name__} is not supported yet: two writers could not be kept apart. "
+                f"Writing to {root} on {type(self.fs).__name__} is not supported yet: two writers could not be kept apart. "
                 "Merge into a local folder, or copy the data set there first.",
                 operation="lock",
             )
