@@ -105,8 +105,8 @@ class FsspecStorage:
         """Stores that other processes write to are refused until they have a real lock."""
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
-                f"Writing to {root} on {type(self.fs).__name__} is not supported yet: two writers could not be kept apart. "
-                "Merge into a local folder, or copy the data set there first.",
+                f"Writing to {root} on {type(self.fs).__name__} is not supported yet: two writers could not be kept "
+                "apart. Merge into a local folder, or copy the data set there first.",
                 operation="lock",
             )
 
