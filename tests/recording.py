@@ -30,9 +30,6 @@ class Recording:
         self.statements.append(text)
         return self.connection.sql(text)
 
-    def extract_statements(self, text: str) -> Any:
-        return self.connection.extract_statements(text)
-
     def having(self, part: str) -> list[str]:
         return [s for s in self.statements if part in s]
 
@@ -55,6 +52,9 @@ class _Cursor:
     def sql(self, text: str, *more: Any) -> Any:
         self._record.note(text)
         return self._cursor.sql(text, *more)
+
+    def extract_statements(self, text: str) -> Any:
+        return self._cursor.extract_statements(text)
 
     def register(self, name: str, table: Any) -> None:
         self._record.views[name] = table
@@ -80,13 +80,18 @@ class _Answer:
 
 
 def snapshot(connection: Any) -> dict[str, Any]:
-    """All that a user could find changed: tables, views, settings, temporary files, an open transaction."""
+    """All that a user could find changed: what the catalog holds, settings and temporary files."""
     queries = {
         "tables": "SELECT database_name, schema_name, table_name, temporary, estimated_size FROM duckdb_tables()",
         "views": "SELECT database_name, schema_name, view_name, sql FROM duckdb_views() WHERE NOT internal",
         "settings": "SELECT name, value FROM duckdb_settings()",
         "schemas": "SELECT database_name, schema_name FROM duckdb_schemas()",
         "databases": "SELECT database_name, path FROM duckdb_databases()",
+        "types": "SELECT database_name, schema_name, type_name FROM duckdb_types() WHERE NOT internal",
+        "sequences": "SELECT database_name, schema_name, sequence_name, last_value FROM duckdb_sequences()",
+        "indexes": "SELECT database_name, schema_name, index_name FROM duckdb_indexes()",
+        "macros": "SELECT database_name, schema_name, function_name, macro_definition FROM duckdb_functions() "
+        "WHERE NOT internal",
         "functions": "SELECT count(*) FROM duckdb_functions()",
         "spilled": "SELECT * FROM duckdb_temporary_files()",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import DatasetMergeError
+from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from recording import in_transaction, snapshot
 from support import fingerprint, rows, write_lake
@@ -28,6 +30,10 @@ def con() -> Any:
     con.execute("CREATE TABLE orders AS SELECT range AS id, 'x' AS x, 0 AS p FROM range(5)")
     con.execute("CREATE TEMP TABLE draft AS SELECT 5::BIGINT AS id, 'draft' AS x, 0::BIGINT AS p")
     con.execute("CREATE VIEW seen AS SELECT * FROM orders")
+    con.execute("CREATE INDEX fast ON orders (id)")
+    con.execute("CREATE SEQUENCE numbers")
+    con.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')")
+    con.execute("CREATE MACRO twice(a) AS a * 2")
     con.register("mine", pa.table({"a": [1]}))
     con.execute("SET default_null_order = 'nulls_first'")
     con.execute("SET default_order = 'DESC'")
@@ -54,6 +60,8 @@ BAD = {
         "'x' AS x, 0 AS p FROM range(100000)"
     },
     "not a query": {"source_sql": "CREATE TEMP TABLE IF NOT EXISTS draft (a INTEGER)"},
+    "a pivot that makes a type": {"source_sql": "PIVOT orders ON x USING first(id)"},
+    "such a pivot within": {"source_sql": "SELECT * FROM (PIVOT orders ON x USING first(id)) AS t"},
 }
 
 
@@ -128,6 +136,21 @@ def test_a_read_only_database(tmp_path: Path, lake: str) -> None:
     con = duckdb.connect(str(tmp_path / "db"), read_only=True)
     result = DuckDBDatasetIO(con).merge(path=lake, strategy="upsert", key_columns=["id"], source_sql="FROM t")
     assert result.updated == 1
+
+
+@pytest.mark.parametrize("connection", ["db.duckdb", 7, sqlite3.connect(":memory:")], ids=["path", "int", "sqlite"])
+def test_what_is_no_connection(connection: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"connection takes a DuckDB connection, not .*duckdb\.connect"):
+        DuckDBDatasetIO(connection)
+
+
+def test_a_closed_connection(lake: str) -> None:
+    con = duckdb.connect()
+    relation = con.sql("SELECT 5::BIGINT AS id, 'x' AS x, 0 AS p")
+    con.close()
+    for io, source in ((DuckDBDatasetIO(con), GOOD["table"]["data"]), (DuckDBDatasetIO(), relation)):
+        with pytest.raises(DatasetMergeError, match=r"Connection .*closed"):
+            io.merge(source, lake, "upsert", ["id"])
 
 
 def test_a_locked_down_database(lake: str) -> None:

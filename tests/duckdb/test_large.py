@@ -16,6 +16,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core import keys, ordering
 from fsspeckit.core.errors import DuplicateKeyError
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, match, payload, profile, source
+from fsspeckit.datasets.duckdb.version import library_version, supports_merge
 from recording import Recording
 from support import data_files, fingerprint, multiset, rows, write_lake
 
@@ -209,7 +210,7 @@ def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest
                 raise duckdb.OutOfMemoryException("too much")
 
     monkeypatch.setattr(Recording, "note", note)
-    if not hasattr(duckdb, "__version__") or duckdb.__version__ < "1.4":
+    if not supports_merge(library_version()):
         pytest.skip("this DuckDB has no MERGE statement")
     table = pa.table({"id": range(50, 150), "x": ["new"] * 100})
     result = DuckDBDatasetIO(Recording()).merge(table, lake, "upsert", ["id"])

@@ -146,6 +146,10 @@ def test_errors_of_a_source(lake: str) -> None:
     for sql in ("CREATE TEMP TABLE t (a INTEGER)", "SELECT 1; DROP TABLE t", "DELETE FROM t RETURNING *", ""):
         with pytest.raises(ArgumentError, match="source_sql must be one query"):
             io.merge(path=lake, strategy="upsert", key_columns=["id"], source_sql=sql)
+    with pytest.raises(ArgumentError, match="A PIVOT is one if it lists its values"):
+        io.merge(path=lake, strategy="upsert", key_columns=["id"], source_sql="PIVOT range(3) ON range")
+    pivot = "PIVOT (SELECT 5::BIGINT AS id, 'x' AS name, 'p' AS v) ON name IN ('x') USING first(v)"
+    assert io.plan(path=lake, strategy="upsert", key_columns=["id"], source_sql=pivot).updated == 1
     with pytest.raises(DatasetMergeError, match=r"MERGE operation failed: .*no_such_table") as caught:
         io.merge(path=lake, strategy="upsert", key_columns=["id"], source_sql="SELECT * FROM no_such_table")
     assert isinstance(caught.value.__cause__, duckdb.Error)

@@ -17,16 +17,11 @@ def deduplicated(source: PinnedSource, order_by: Sequence[str]) -> PinnedSource:
     """Null is least and NaN greatest. Rows that tie for the greatest must be identical."""
     ranked = _rank(source, order_by)
     _check_ties(source, ranked, order_by)
-    names = ", ".join(c for c in _key_columns(source) if c != "place")
+    names = ", ".join(c for c in source.key_schema.names if c != "place")
     winners = f"SELECT {names}, first AS place FROM {ranked} WHERE number = 1 ORDER BY place"
     reduced = source.with_keys(source.workspace.create("keys", winners))
     source.workspace.drop(ranked, source.keys)
     return reduced
-
-
-def _key_columns(source: PinnedSource) -> list[str]:
-    found = source.workspace.fetch(f"SELECT * FROM {source.keys} LIMIT 0")
-    return list(found.column_names)
 
 
 def _rank(source: PinnedSource, order_by: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,16 +52,15 @@ class DuckDBEngine:
         self._connection, self._filesystem = connection, filesystem
         self._strategy, self._native = strategy, native
         self._workspace = Workspace(connection)
-        self._opened: list[Opened] = []
+        self._held = ExitStack()
+        self._held.callback(self._workspace.close)
 
     def close(self) -> None:
-        for opened in self._opened:
-            opened.close()
-        self._workspace.close()
+        self._held.close()
 
     def open(self, source: Any) -> Opened:
         opened = open_source(source, self._connection, self._filesystem)
-        self._opened.append(opened)
+        self._held.callback(opened.close)
         return opened
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
@@ -70,6 +70,7 @@ class DuckDBEngine:
         source = PinnedSource.new(self._workspace, shape)
         for table in portions(opened.batches(), opened.schema):
             source.append(schema.conform(table, shape))
+        opened.close()
         return source
 
     def release(self, source: PinnedSource) -> None:

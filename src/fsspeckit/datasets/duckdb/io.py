@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +27,21 @@ logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")
 Names = Sequence[str] | str
 _AS_GIVEN: Any = object()
+_creating = threading.Lock()
 
 
 class DuckDBDatasetIO(DatasetIO[pa.Table]):
     """Merge with DuckDB: the source spills to disk when it is larger than DuckDB's `memory_limit`.
 
     Sources: all that PyArrow's takes, a DuckDB relation, and SQL text as `source_sql=`. Relations and SQL are streamed,
-    never held as one table.
+    never held as one table. They run on your connection itself and see its temporary tables and its transaction:
+
+    - DuckDB reads one result of a connection at a time. Merges wait for each other. A result that you have not read
+      to its end is over when the query starts (DuckDB 1: its other rows are gone), or the merge is refused (DuckDB 2).
+      A statement of yours while the query is read makes the merge fail (DuckDB 1) or is refused itself (DuckDB 2).
+      Give each thread a connection of its own: `DuckDBDatasetIO(connection.cursor())`.
+    - If the query fails while it runs, DuckDB aborts the transaction that is open on the connection: roll it back.
+    - Tables are those that the connection knows; Python variables are not looked at, so `register` what you need.
 
     Args:
         connection: yours is used through a cursor and left as it was found; its `memory_limit` and `temp_directory`
@@ -52,6 +61,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
 
     def __init__(self, connection: Any = None, filesystem: Any = None, use_merge: bool | None = None) -> None:
         check_use_merge(use_merge)
+        _check_connection(connection)
         self._given, self._use_merge = connection, use_merge
         self._own: Any = None
         self._filesystem = filesystem
@@ -68,7 +78,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         use_merge: bool | None = _AS_GIVEN,
         **options: Any,
     ) -> MergeResult:
-        """See `DatasetIO.merge`. `source_sql` is a query to take the source from; `use_merge` as of the class."""
+        """See `DatasetIO.merge`. `source_sql` is one query to take the source from; `use_merge` as of the class."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
             return io.merge(_source(data, source_sql), _path(path), strategy, key_columns, partition_columns, **options)
 
@@ -117,9 +127,10 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
 
     def close(self) -> None:
         """Close the private database, if there is one. A connection that was given is left open."""
-        if self._own is not None:
-            self._own.close()
-            self._own = None
+        with _creating:
+            own, self._own = self._own, None
+        if own is not None:
+            own.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -132,9 +143,10 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     def _connection(self) -> Any:
         if self._given is not None:
             return self._given
-        if self._own is None:
-            self._own = _private_database()
-        return self._own
+        with _creating:
+            if self._own is None:
+                self._own = _private_database()
+            return self._own
 
     @contextmanager
     def _call(
@@ -162,6 +174,13 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     ) -> MergeResult | WriteResult:
         """Merge with any of the five strategies; `options` are those of `write_parquet_dataset`."""
         return self.write_parquet_dataset(data, path, strategy, key_columns, **options)
+
+
+def _check_connection(connection: Any) -> None:
+    if connection is not None and not (hasattr(connection, "cursor") and hasattr(connection, "sql")):
+        raise ArgumentError(
+            f"connection takes a DuckDB connection, not {type(connection).__name__}; open one with duckdb.connect(…)."
+        )
 
 
 def _private_database() -> Any:

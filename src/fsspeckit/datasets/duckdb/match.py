@@ -150,9 +150,9 @@ def _positions(batch: KeyBatch, number: int) -> pa.Table:
 
 
 def _target_schema(source: PinnedSource, compared: int) -> pa.Schema:
-    own = source.workspace.fetch(f"SELECT * FROM {source.keys} LIMIT 0").schema
     names = [*sql.listed("k", len(source.shape.keys)), *sql.listed("p", compared)]
     positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64()), ("source_row", pa.int64())]
+    own = source.key_schema
     return pa.schema([*(own.field(n) for n in names), *positions])
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.datasets.duckdb.workspace import batches, open_reader
+from fsspeckit.datasets.duckdb.query import Query
 from fsspeckit.datasets.sources import to_reader
-
-BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -24,47 +23,65 @@ class Sql:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A source as a stream. A query is ours to close; a reader that the user gave is the user's."""
+class Given:
+    """A stream that is not a query; one that the user gave is the user's to close."""
 
     reader: pa.RecordBatchReader
-    query: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         return self.reader.schema
 
-    def batches(self) -> Iterable[pa.RecordBatch]:
-        return batches(self.reader) if self.query else self.reader
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self.reader
 
     def close(self) -> None:
-        if self.query:
-            self.reader.close()
+        """Nothing to do."""
+
+
+Opened = Query | Given
 
 
 def open_source(source: Any, connection: Any, filesystem: Any) -> Opened:
     """SQL and relations run where they belong: on the user's connection, within its transaction."""
     if isinstance(source, Sql):
-        source = _query(source.text, connection)
+        _check_query(source.text, connection)
+        return Query(connection, lambda: _relation(source.text, connection))
     if isinstance(source, duckdb.DuckDBPyRelation):
-        # A relation keeps the result that it was asked for; a projection of it has one of its own, but renames
-        # columns that differ only in case.
-        return Opened(_renamed(open_reader(source.project("*"), BATCH_ROWS), source.columns), query=True)
-    return Opened(to_reader(source, filesystem))
+        return Query(None, lambda: source)
+    return Given(to_reader(source, filesystem))
 
 
-def _renamed(reader: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
-    if reader.schema.names == names:
-        return reader
-    schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
-    return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in reader))
+def _check_query(text: str, connection: Any) -> None:
+    """Only a query: a statement that changes something would have done so before it turns out to give no rows.
 
-
-def _query(text: str, connection: Any) -> Any:
-    """Only a query: a statement that changes something would have done so before it turns out to give no rows."""
+    Parsed on a cursor, because a syntax error aborts a transaction too.
+    """
     if not isinstance(text, str):
         raise ArgumentError(f"source_sql takes SQL text, not {type(text).__name__}; give other sources as data.")
-    statements = connection.extract_statements(text)
-    if len(statements) != 1 or statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.MULTI):
-        raise ArgumentError("source_sql must be one query, such as SELECT … FROM …; run other statements before.")
-    return connection.sql(text)
+    with closing(connection.cursor()) as cursor:
+        kinds = [statement.type for statement in cursor.extract_statements(text)]
+    if kinds == [duckdb.StatementType.SELECT]:
+        return
+    if "pivot" in text.lower():  # several statements in disguise: they leave a type behind
+        raise ArgumentError("source_sql must be one query. A PIVOT is one if it lists its values: ON … IN (…).")
+    raise ArgumentError("source_sql must be one query, such as SELECT … FROM …; run other statements before.")
+
+
+def _relation(text: str, connection: Any) -> Any:
+    """DuckDB looks for a table that it does not know among the variables of whoever calls; so they have odd names."""
+    names = {"_fsspeckit_connection": connection, "_fsspeckit_text": _bare(text)}
+    return eval("_fsspeckit_connection.sql(_fsspeckit_text)", names)
+
+
+def _bare(text: str) -> str:
+    """One statement without its semicolon: DuckDB 2 does not take a comment after that.
+
+    >>> _bare("SELECT ';'; -- the end")
+    "SELECT ';'  -- the end"
+    """
+    letters = bytearray(text.encode())
+    for at, _ in duckdb.tokenize(text):
+        if letters[at : at + 1] == b";":
+            letters[at : at + 1] = b" "
+    return letters.decode()

@@ -53,6 +53,11 @@ class PinnedSource:
     def with_keys(self, table: str) -> PinnedSource:
         return replace(self, keys=table, reduced=True, found=[])
 
+    @property
+    def key_schema(self) -> pa.Schema:
+        """Of the key table, as Arrow has it; a query of it may come in other types."""
+        return key_table(self.payload.schema.empty_table(), self.shape, 0).schema
+
     def order_column(self, number: int) -> str:
         """The column that sorts as key number so and so does."""
         kind = self.payload.schema.field(self.shape.keys[number]).type

@@ -40,6 +40,14 @@ def _ask(connection: Any) -> Version:
         return UNKNOWN
 
 
+def library_version() -> Version:
+    """Of the installed module, for those who have no connection to ask; `(0, 0, 0)` for builds between releases."""
+    try:
+        return parse_version(duckdb.__version__)
+    except ValueError:
+        return UNKNOWN
+
+
 def parse_version(text: str) -> Version:
     """
     >>> parse_version("v1.4.1"), parse_version("10.2.3")

@@ -11,10 +11,13 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+
+from fsspeckit.core import arrays
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +47,14 @@ class Workspace:
         """The rows of a query or of a RETURNING clause, as Arrow."""
         logger.debug("%s", sql)
         with self._lock:
-            return self._cursor.sql(sql).to_arrow_table()
+            return _plain(self._cursor.sql(sql).to_arrow_table())
 
     def stream(self, sql: str, rows: int) -> Iterator[pa.Table]:
         """The rows of a query, a few at a time. Nothing else may run on the workspace until it is exhausted."""
         logger.debug("%s", sql)
-        with self._lock, open_reader(self._cursor.sql(sql), rows) as reader:
-            for batch in batches(reader):
-                yield pa.Table.from_batches([batch])
+        with self._lock, open_reader(self._cursor.sql(sql), rows) as reader, reading():
+            for batch in reader:
+                yield _plain(pa.Table.from_batches([batch]))
 
     def create(self, what: str, query: str) -> str:
         name = self.new_name(what)
@@ -92,12 +95,18 @@ def open_reader(relation: Any, rows: int) -> pa.RecordBatchReader:
     return method(rows)
 
 
-def batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a relation; what fails in DuckDB meanwhile comes out of Arrow as an error of the system's."""
+@contextmanager
+def reading() -> Iterator[None]:
+    """What fails in DuckDB while a stream is read comes out of Arrow as an error of the system's."""
     try:
-        yield from reader
+        yield
     except (pa.ArrowException, OSError) as error:
         raise duckdb.Error(str(error)) from error
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Without what the user's settings of Arrow output have put in: views, and integers with a name."""
+    return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
 
 
 def _unregister_duckdb_table_safely(connection: Any, name: str) -> None:
