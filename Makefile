@@ -25,7 +25,7 @@ demo: $(READY) ## build a small sample lake, plan a merge, merge, show what happ
 	@$(JAVA) && $(BIN)/fsspeckit demo
 
 test: check ## all tests (and check); EXAMPLES=3000 draws more property examples
-	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(if $(EXAMPLES),--examples=$(EXAMPLES)) $(ARGS)
+	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(EXAMPLES),--examples=$(EXAMPLES)) $(ARGS)
 
 test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, in an environment of its own
 	@$(JAVA) && scripts/test-old-duckdb $(ARGS)

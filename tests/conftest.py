@@ -21,9 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         names = metafunc.config.getoption("--engines").split(",")
-        metafunc.parametrize(
-            "engine", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in names], indirect=True
-        )
+        metafunc.parametrize("engine", names, indirect=True)
 
 
 @pytest.fixture

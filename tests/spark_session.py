@@ -18,6 +18,15 @@ CONF = {
     "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/fsspeckit-warehouse",
     "spark.log.level": "ERROR",
 }
+# For processes that are started, do a little, and end.
+_QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL = {
+    "spark.driver.extraJavaOptions": _QUICK_TO_START,
+    "spark.driver.memory": "512m",
+    "spark.executor.extraJavaOptions": _QUICK_TO_START,
+    "spark.executor.memory": "512m",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+}
 
 
 def local_session(master: str = "local[2]", **conf: Any) -> Any:

@@ -73,7 +73,6 @@ def _there(module: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_examples_run_and_print_what_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     activated = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

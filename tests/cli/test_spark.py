@@ -60,7 +60,6 @@ def test_without_java_it_is_refused_in_a_line(call: Callable[..., Result], monke
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_a_real_session(shell: Callable[..., Any]) -> None:
     pytest.importorskip("fsspeckit.datasets.spark")
     args = (*MERGE, "--master", "local[2]", "--conf", "spark.ui.enabled=false", "--json")
@@ -70,7 +69,6 @@ def test_a_real_session(shell: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_a_master_that_does_not_exist_is_refused_in_a_line(shell: Callable[..., Any]) -> None:
     pytest.importorskip("fsspeckit.datasets.spark")
     done = shell(*MERGE, "--master", "nonsense", timeout=180)

@@ -46,6 +46,7 @@ REFUSED = {
     "UHUGEINT": "{'a': 1::UHUGEINT}",
     "TIME": "MAP {'k': ['10:00:00+01'::TIMETZ]}",
 }
+BROKEN_BOOLEANS = (1, 2, 0) <= library_version() < (1, 5, 4)
 TOO_LARGE = [f"1{'0' * 38}::HUGEINT", "'340282366920938463463374607431768211455'::UHUGEINT"]
 
 
@@ -60,6 +61,16 @@ def merge(con: Any, lake: str | Path, sql: str) -> Any:
     return DuckDBDatasetIO(con).merge(path=str(lake), strategy="upsert", key_columns=["id"], source_sql=sql)
 
 
+def skip_what_duckdb_breaks(setting: str, text: str) -> None:
+    """Not ours to mend: booleans within others (refused, see below), and text views that Arrow does not take."""
+    nested = any(sign in text.lower() for sign in ("[true", "[false", ": true"))
+    if "lossless" in setting and nested and BROKEN_BOOLEANS:
+        pytest.skip("this DuckDB returns wrong booleans")
+    damaged = "ENUM" in text or ("UUID" in text and library_version() < (1, 3, 0))
+    if "string_view" in setting and (1, 2, 0) <= library_version() < (1, 5, 0) and damaged:
+        pytest.skip("this DuckDB returns damaged text views")
+
+
 def value_of(lake: str | Path) -> Any:
     (row,) = rows(lake)
     return row["x"]
@@ -70,6 +81,7 @@ def value_of(lake: str | Path) -> Any:
 def test_merged(kind: str, setting: str, tmp_path: Path) -> None:
     """Into a new data set, and over the row in it; from SQL and from a relation."""
     expression, expected = MERGED[kind]
+    skip_what_duckdb_breaks(setting, expression)
     con = duckdb.connect()
     con.execute(setting)
     sql = f"SELECT id, {expression} AS x FROM (SELECT 1::BIGINT AS id) GROUP BY id"
@@ -102,6 +114,22 @@ def test_a_number_that_is_too_large(expression: str, tmp_path: Path) -> None:
     """38 digits are what Arrow's and Parquet's decimals have."""
     with pytest.raises(DatasetMergeError, match=r"MERGE operation failed: Conversion Error"):
         merge(duckdb.connect(), tmp_path / "lake", f"SELECT 1 AS id, {expression} AS x")
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.skipif(not BROKEN_BOOLEANS, reason="this DuckDB returns right booleans")
+def test_wrong_booleans_are_refused(tmp_path: Path) -> None:
+    con = duckdb.connect()
+    con.execute("SET arrow_lossless_conversion = true")
+    source = pa.table({"id": [1], "x": [[True, False]]})
+    for arguments in ({"source_sql": "SELECT 1 AS id, [true, false] AS x"}, {"data": source}):
+        with pytest.raises(DatasetMergeError, match=r"wrong booleans .* SET arrow_lossless_conversion = false"):
+            DuckDBDatasetIO(con).merge(
+                path=str(tmp_path / "lake"),
+                strategy="upsert",
+                key_columns=["id"],
+                **arguments,  # type: ignore[arg-type]
+            )
     assert not (tmp_path / "lake").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_process import result_of
 
-pytestmark = [pytest.mark.xdist_group("spark-connect"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def test_core_cases(tmp_path: Path) -> None:
@@ -16,6 +16,10 @@ def test_core_cases(tmp_path: Path) -> None:
     assert found["session"].startswith("pyspark.sql.connect")
     assert found["small"] == [True] * 2
     assert found["large"] == [True] * 2
+    for by_connect, by_pyarrow, unchanged in found["unreadable"].values():
+        assert by_connect == by_pyarrow
+        assert by_connect.startswith("UnreadableFileError: Cannot read lake/day=1/f1.parquet as Parquet")
+        assert unchanged
     assert found["refused"].startswith("DuplicateKeyError: The source has duplicate keys: 1 key(s) of ['id']")
     assert found["too_wide"].startswith("SchemaMismatchError: Column 'x' is int32 in the source and int8 in the target")
     assert found["streamed"] == [30, 30]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-pytestmark = [pytest.mark.xdist_group("spark-submit"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 

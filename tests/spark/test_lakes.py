@@ -14,8 +14,6 @@ from fsspeckit.api import dataset_io
 from fsspeckit.datasets.spark import SparkDatasetIO
 from support import rows, write_lake
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DATA = Path(__file__).parent.parent / "data"
 ENGINES = ("pyarrow", "duckdb", "spark")
 

@@ -17,8 +17,6 @@ from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, engine, insert, parts
 from support import fingerprint, multiset, rows, write_lake
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def io(spark: Any) -> SparkDatasetIO:

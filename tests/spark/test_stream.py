@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import signal
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +22,7 @@ from fsspeckit import MergeValidationError
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_process import kill, start
-from support import data_files, fingerprint, rows, write_lake
-
-pytestmark = pytest.mark.xdist_group("spark")
+from support import all_names, fingerprint, rows, write_lake
 
 
 @pytest.fixture
@@ -138,29 +143,70 @@ def run_query(spark: Any, io: SparkDatasetIO, raw: Path, lake: str, checkpoint: 
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("spark-stream")
-def test_a_query_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    raw, lake, kills = tmp_path / "raw", tmp_path / "lake", request.config.getoption("--kills")
-    raw.mkdir()
-    for i in range(4 * kills):
-        (raw / f"{i}.json").write_text("".join(json.dumps({"n": i * 10 + k}) + "\n" for k in range(10)))
-    survive_kills(kills, random.Random(20), str(raw), str(lake), str(tmp_path / "checkpoint"))
-    assert sorted(row["n"] for row in rows(lake)) == list(range(40 * kills))
-    assert [name for name in data_files(tmp_path) if not name.startswith("lake/")] == []
+@dataclass(frozen=True)
+class Stream:
+    """The stream of `jobs/stream.py`: a file is a batch of ten rows."""
 
+    raw: Path
+    lake: Path
+    checkpoint: Path
 
-def survive_kills(times: int, chance: random.Random, *folders: str) -> None:
-    """Run the stream, killing it at random moments; the last run goes to its end."""
-    for kills_left in range(times, -1, -1):
-        process = start("stream", *folders)
+    def add_files(self, count: int) -> None:
+        self.raw.mkdir()
+        for i in range(count):
+            (self.raw / f"{i}.json").write_text("".join(json.dumps({"n": i * 10 + k}) + "\n" for k in range(10)))
+
+    @contextlib.contextmanager
+    def running(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        process = start("stream", str(self.raw), str(self.lake), str(self.checkpoint), *options)
+        too_long = threading.Timer(200, kill, [process])
+        too_long.start()
         try:
-            if kills_left:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "started\n"
-                time.sleep(chance.uniform(3, 9))
-            else:
-                out, problems = process.communicate(timeout=300)
-                assert out.endswith("done\n"), problems[-4000:]
+            yield process
         finally:
+            too_long.cancel()
             kill(process)
+
+    def run(self, *options: str) -> tuple[list[str], int]:
+        """What a run tells, and how it ends."""
+        with self.running(*options) as process:
+            out, problems = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), problems[-4000:]
+        return out.splitlines()[1:], process.returncode
+
+    def die_between_commits(self, batches: int) -> None:
+        """A run that dies when the last of so many batches is committed to the lake and not yet by Spark."""
+        told, ended = self.run(str(batches))
+        assert ended == -signal.SIGKILL
+        assert len(told) == batches
+        assert (self.checkpoint / "offsets" / told[-1]).exists()
+        assert not (self.checkpoint / "commits" / told[-1]).exists()
+        assert len(rows(self.lake)) == 10 * int(told[-1]) + 10
+
+    def die_at_random(self, chance: random.Random) -> None:
+        """A run that is killed some moment after one of its first lines."""
+        line = chance.randrange(3)
+        with self.running() as process:
+            assert process.stdout is not None
+            seen = [process.stdout.readline() for _ in range(line + 1)]
+            assert seen[0] == "started\n"
+            time.sleep(chance.uniform(0, 0.8 if line else 6))
+            kill(process)
+            assert "done\n" not in [*seen, *process.stdout]
+
+
+@pytest.mark.slow
+def test_a_query_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    kills, chance = request.config.getoption("--kills"), random.Random(20)
+    stream = Stream(tmp_path / "raw", tmp_path / "lake", tmp_path / "checkpoint")
+    stream.add_files(3 * kills)
+    for number in range(kills):
+        if number % 2 == 0:
+            stream.die_between_commits(1 + number // 2 % 3)
+        else:
+            stream.die_at_random(chance)
+    *told, end = stream.run()[0]
+    assert told and end == "done"
+    assert sorted(row["n"] for row in rows(stream.lake)) == list(range(30 * kills))
+    assert set(os.listdir(tmp_path)) == {"raw", "lake", "checkpoint"}
+    assert all(name.endswith(".parquet") for name in all_names(stream.lake))

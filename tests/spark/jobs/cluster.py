@@ -1,4 +1,4 @@
-"""Run by `test_cluster`: merges on two executor processes, one of which is killed. Prints what it saw as JSON."""
+"""Run by `test_cluster`: merges on two executor processes, with tasks that fail and die. Prints what it saw as JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark import parts as pinned
 from fsspeckit.datasets.spark.engine import SparkEngine
-from spark_session import local_session
+from spark_faults import ROWS, Struck, contents, executor_of, fail, failing_source, lose_executor, make_lake, ones
+from spark_session import SMALL, local_session
 
-FILES, ROWS = 50, 400
+FILES = 50
 
 
 class Reports(logging.Handler):
@@ -34,14 +35,6 @@ class Reports(logging.Handler):
         self.steps[str(record.args[0])] = list(getattr(record, "tasks", []))  # type: ignore[index]
 
 
-def make_lake(root: Path) -> str:
-    root.mkdir(parents=True)
-    for number in range(FILES):
-        ids = range(number * ROWS, (number + 1) * ROWS)
-        pq.write_table(pa.table({"id": list(ids), "x": [0.0] * ROWS}), root / f"f{number:02d}.parquet")
-    return str(root)
-
-
 def balanced(io: SparkDatasetIO, lake: str, reports: Reports) -> dict[str, Any]:
     """A key in every file: how many files did each executor rewrite?"""
     source = io.spark.range(0, FILES * ROWS, ROWS).withColumn("x", F.lit(1.0))
@@ -52,10 +45,6 @@ def balanced(io: SparkDatasetIO, lake: str, reports: Reports) -> dict[str, Any]:
     return {"updated": result.updated, "shares": sorted(shares.values())}
 
 
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def executor_process(spark: Any) -> int:
     """The process id of one executor: the parent of its Python daemon."""
 
@@ -63,7 +52,7 @@ def executor_process(spark: Any) -> int:
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"pid": [os.getppid()]})
 
-    return parent(spark.range(0, 1, 1, 1).mapInArrow(tell, "pid bigint").collect()[0]["pid"])
+    return executor_of(spark.range(0, 1, 1, 1).mapInArrow(tell, "pid bigint").collect()[0]["pid"])
 
 
 def survives(io: SparkDatasetIO, lake: str) -> dict[str, Any]:
@@ -78,12 +67,11 @@ def survives(io: SparkDatasetIO, lake: str) -> dict[str, Any]:
         os.kill(executor_process(source.cluster.spark), signal.SIGKILL)
         return profile(engine, source)
 
-    SparkEngine.profile = kill_then_profile  # type: ignore[method-assign]
     random_value = F.udf(lambda: __import__("random").random(), "double").asNondeterministic()
     keys = io.spark.range(0, 2 * FILES * ROWS, 7, 4).where(F.rand() < 0.5)
-    result = io.merge(keys.withColumn("x", random_value()), lake, "upsert", ["id"])
-    SparkEngine.profile = profile  # type: ignore[method-assign]
-    rows = dict(zip(*(pq.read_table(lake)[name].to_pylist() for name in ("id", "x")), strict=True))
+    with mock.patch.object(SparkEngine, "profile", kill_then_profile):
+        result = io.merge(keys.withColumn("x", random_value()), lake, "upsert", ["id"])
+    rows = contents(lake)
     return {
         "pinned": len(seen),
         "merged": result.inserted + result.updated,
@@ -93,15 +81,30 @@ def survives(io: SparkDatasetIO, lake: str) -> dict[str, Any]:
     }
 
 
+def retried(io: SparkDatasetIO, folder: Path) -> dict[str, Any]:
+    """Every step fails once: of a merge that looks keys up, and of one that joins them."""
+    small, large = Struck(io, folder / "small"), Struck(io, folder / "large")
+    source = failing_source(ones(io, 100_000, 1), small.marks)
+    found = {"looked_up": small.merge(fail, ["match", "rewrite", "insert"], source)}
+    files = make_lake(folder / "source", 8, 1.0)
+    io.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    found["joined"] = large.merge(fail, ["pin", "join", "route", "rewrite", "insert"], files)
+    io.spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+    return found
+
+
 def main(folder: str) -> None:
-    spark = local_session("local-cluster[2,1,1024]", **{"spark.executor.memory": "512m", "spark.driver.memory": "512m"})
+    root = Path(folder)
+    spark = local_session("local-cluster[2,1,1024]", **SMALL)
     reports = Reports()
     log = logging.getLogger("fsspeckit.spark")
     log.setLevel(logging.INFO)
     log.addHandler(reports)
     io = SparkDatasetIO(spark)
-    lake = make_lake(Path(folder) / "lake")
+    lake = make_lake(root / "lake", FILES)
     found = {"balanced": balanced(io, lake, reports), "survives": survives(io, lake)}
+    found |= retried(io, root / "retried")  # long enough for another executor to come up
+    found["killed"] = Struck(io, root / "killed").merge(lose_executor, ["rewrite"], ones(io, 5 * ROWS))
     print(json.dumps(found))
     spark.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from damage import spoil_pages
+from fsspeckit import FsspeckitError, MergeResult
+from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from spark_session import CONF
-from support import multiset, rows, write_lake
+from spark_session import CONF, SMALL
+from support import all_names, fingerprint, multiset, rows, write_lake
 
 
 def lakes(root: Path, name: str) -> list[str]:
@@ -46,12 +50,9 @@ def same(root: Path, spark: Any, name: str, *strategies: str) -> list[bool]:
         frame, table = source(spark)
         results = [
             io.write_parquet_dataset(data, path, strategy, ["id"])
-            for io, data, path in (
-                (SparkDatasetIO(spark), frame, ours),
-                (PyArrowDatasetIO(), table, theirs),
-            )
+            for io, data, path in zip(both(spark), (frame, table), (ours, theirs), strict=True)
         ]
-        counts = [(r.inserted, r.updated, r.deleted) for r in results]
+        counts = [(r.inserted, r.updated, r.deleted) for r in results if isinstance(r, MergeResult)]
         found.append(counts[0] == counts[1] and multiset(rows(ours)) == multiset(rows(theirs)))
     return found
 
@@ -72,6 +73,42 @@ def too_wide(root: Path, spark: Any) -> str:
         SparkDatasetIO(spark).merge(spark.sql("select 1L id, 1000 x"), lake, "upsert", ["id"])
     except ValueError as error:
         return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def unreadable(root: Path, spark: Any) -> dict[str, Any]:
+    """Broken files: the error by Spark Connect and by PyArrow, and what the attempt left or changed."""
+    breakages: dict[str, Callable[[Path], None]] = {
+        "footer": lambda path: truncate(path, 4),
+        "key page": lambda path: spoil_pages(path, ["id"]),
+        "other page": lambda path: spoil_pages(path, ["x"]),
+    }
+    found: dict[str, Any] = {}
+    for name, spoil in breakages.items():
+        frame, table = source(spark)
+        paths = lakes(root / name, "lake")
+        for path in paths:
+            spoil(Path(path, "day=1", "f1.parquet"))
+        before = all_names(root / name), fingerprint(root / name)
+        errors = [error_of(io, data, path) for io, data, path in zip(both(spark), (frame, table), paths, strict=True)]
+        found[name] = [*errors, (all_names(root / name), fingerprint(root / name)) == before]
+    return found
+
+
+def truncate(path: Path, count: int) -> None:
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+def both(spark: Any) -> tuple[DatasetIO[Any], DatasetIO[Any]]:
+    return SparkDatasetIO(spark), PyArrowDatasetIO()
+
+
+def error_of(io: DatasetIO[Any], data: Any, path: str) -> str:
+    """The error of an upsert; the data set's own path, which the two have not in common, is left out."""
+    try:
+        io.merge(data, path, "upsert", ["id"])
+    except FsspeckitError as error:
+        return f"{type(error).__name__}: {error}".replace(path, "lake")
     return "accepted"
 
 
@@ -98,7 +135,7 @@ def streamed(root: Path, spark: Any) -> list[int]:
 
 def main(folder: str) -> None:
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in CONF.items():
+    for name, value in {**CONF, **SMALL}.items():
         builder = builder.config(name, value)
     spark, root = builder.getOrCreate(), Path(folder)
     found: dict[str, Any] = {
@@ -107,6 +144,7 @@ def main(folder: str) -> None:
     }
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     found["large"] = same(root, spark, "large", "upsert", "deduplicate")
+    found["unreadable"] = unreadable(root / "unreadable", spark)
     found |= {"refused": refused(root, spark), "too_wide": too_wide(root, spark), "streamed": streamed(root, spark)}
     frame = SparkDatasetIO(spark).read(lakes(root, "read")[0])
     found["read"] = [frame.count(), sorted(frame.columns)]

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from fsspeckit.core import arrays
-from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
+from fsspeckit.datasets.duckdb.version import library_version
 
 _HUGE = ("hugeint", "uhugeint")
 _DECIMAL = "DECIMAL(38, 0)"
@@ -51,6 +52,17 @@ def _not_carried(kind: Any) -> Any:
     return next((wrong for wrong in found if wrong is not None), None)
 
 
+def check_booleans(schema: pa.Schema) -> None:
+    """DuckDB 1.2 to 1.5.3 hands over whatever lies in memory for a boolean of eight bits within a list or struct."""
+    within = (kind for field in schema for kind in _children(field.type))
+    if library_version() < (1, 5, 4) and any(_any(_is_bool8, kind) for kind in within):
+        raise DatasetMergeError(
+            "With arrow_lossless_conversion this version of DuckDB returns wrong booleans within lists, structs and "
+            "maps. SET arrow_lossless_conversion = false, or upgrade DuckDB to 1.5.4 or later.",
+            operation="read",
+        )
+
+
 def settled_field(field: pa.Field, name: str) -> pa.Field:
     """The field of a column once it is `settled`."""
     odd = _any(_set_by_user, field.type) or _any(_loose_map, field.type)
@@ -65,13 +77,21 @@ def settled(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _any(odd: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    return odd(kind) or any(_any(odd, kind.field(i).type) for i in range(kind.num_fields))
+    return odd(kind) or any(_any(odd, child) for child in _children(kind))
+
+
+def _children(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind.field(i).type for i in range(kind.num_fields)]
+
+
+def _is_bool8(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.Bool8Type)
 
 
 def _set_by_user(kind: pa.DataType) -> bool:
     """A view, or a boolean of eight bits: only settings such as `arrow_output_version` bring these."""
     view = t.is_string_view(kind) or t.is_binary_view(kind) or t.is_list_view(kind) or t.is_large_list_view(kind)
-    return bool(view) or isinstance(kind, pa.Bool8Type)
+    return bool(view) or _is_bool8(kind)
 
 
 def _loose_map(kind: pa.DataType) -> bool:
@@ -84,7 +104,7 @@ def settled_type(kind: pa.DataType) -> pa.DataType:
     >>> settled_type(pa.list_view(pa.bool8())), settled_type(pa.string_view())
     (ListType(list<item: bool>), DataType(string))
     """
-    if isinstance(kind, pa.Bool8Type):
+    if _is_bool8(kind):
         return pa.bool_()
     if t.is_string_view(kind):
         return pa.string()

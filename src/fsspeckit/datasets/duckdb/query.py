@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from fsspeckit.datasets.duckdb.columns import select_list, settled, settled_field
+from fsspeckit.datasets.duckdb.columns import check_booleans, select_list, settled, settled_field
 from fsspeckit.datasets.duckdb.version import library_version
 from fsspeckit.datasets.duckdb.workspace import open_reader, reading
 
@@ -49,18 +49,19 @@ class Query:
             rows = relation.project(select_list(relation))
             with _explained():
                 self._reader = stack.enter_context(open_reader(_marked(rows) if MAY_BE_CUT else rows, BATCH_ROWS))
+            check_booleans(self._reader.schema)
             names = relation.columns
             self.schema = pa.schema([settled_field(self._reader.schema.field(i), n) for i, n in enumerate(names)])
             self._held = stack.pop_all()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._rows():
+        for batch, rows in self._read():
             columns = [settled(batch.column(i), field.type) for i, field in enumerate(self.schema)]
-            yield pa.record_batch(columns, schema=self.schema)
+            yield pa.record_batch(columns, schema=self.schema).slice(0, rows)
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
+    def _read(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         with _explained():
-            yield from _unmarked(self._reader) if MAY_BE_CUT else self._reader
+            yield from _counted(self._reader) if MAY_BE_CUT else ((batch, batch.num_rows) for batch in self._reader)
 
     def close(self) -> None:
         self._held.close()
@@ -96,14 +97,15 @@ def _marked(rows: Any) -> Any:
     return rows.project("*, 0 AS mark").union(rows.limit(0).aggregate(nulls).project("*, 1 AS mark"))
 
 
-def _unmarked(reader: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _counted(reader: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Batches, and how many rows of each are the query's; `CutShort` if the last row of all is not ours."""
     whole = False
     for batch in reader:
         marks = batch.column(batch.num_columns - 1).to_numpy()
         if whole or marks[:-1].any():
             break
         whole = bool(marks[-1:].any())
-        yield batch.slice(0, batch.num_rows - whole)
+        yield batch, batch.num_rows - whole
     else:
         if whole:
             return

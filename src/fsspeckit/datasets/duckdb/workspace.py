@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from fsspeckit.core import arrays
+from fsspeckit.datasets.duckdb.columns import check_booleans
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ def reading() -> Iterator[None]:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Without what the user's settings of Arrow output have put in: views, and integers with a name."""
+    check_booleans(table.schema)
     return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
 
 
