@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core import arrays, schema
+from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
 
@@ -94,6 +95,8 @@ SURVIVE = [
     (2**53, pa.int64(), pa.float64()),
     (7, pa.int64(), pa.decimal128(3, 2)),
     (Decimal("7.00"), pa.decimal128(5, 2), pa.int8()),
+    (Decimal("7.00"), pa.decimal32(5, 2), pa.int64()),
+    (7, pa.int64(), pa.decimal32(5, 2)),
     (Decimal("1.500"), pa.decimal128(12, 3), pa.decimal128(10, 2)),
     (Decimal("1.5"), pa.decimal128(5, 1), pa.decimal256(60, 5)),
     (0.25, pa.float64(), pa.decimal128(5, 2)),
@@ -205,17 +208,17 @@ def test_nanoseconds_are_shown_as_text() -> None:
     ],
 )
 def test_identical(left: pa.Array, right: pa.Array, same: bool) -> None:
-    assert arrays.identical(left, right) is same
-    assert arrays.identical(pa.chunked_array([left]), right) is same
-    assert arrays.identical(pa.chunked_array([left.slice(0, 1), left.slice(1)]), pa.chunked_array([right])) is same
+    assert identical(left, right) is same
+    assert identical(pa.chunked_array([left]), right) is same
+    assert identical(pa.chunked_array([left.slice(0, 1), left.slice(1)]), pa.chunked_array([right])) is same
 
 
 def test_identical_maps() -> None:
     kind = pa.map_(pa.string(), pa.float64())
     left = pa.array([[("a", math.nan)], [("b", 1.0), ("c", None)], None], kind)
-    assert arrays.identical(left, pa.array([[("a", math.nan)], [("b", 1.0), ("c", None)], None], kind))
-    assert not arrays.identical(left, pa.array([[("a", math.nan)], [("b", 1.0), ("c", 2.0)], None], kind))
-    assert arrays.identical(left.slice(1), pa.array([[("b", 1.0), ("c", None)], None], kind))
+    assert identical(left, pa.array([[("a", math.nan)], [("b", 1.0), ("c", None)], None], kind))
+    assert not identical(left, pa.array([[("a", math.nan)], [("b", 1.0), ("c", 2.0)], None], kind))
+    assert identical(left.slice(1), pa.array([[("b", 1.0), ("c", None)], None], kind))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core import arrays, transport
+from fsspeckit.core import transport
+from fsspeckit.core.equality import identical
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
 WIDTHS = {
@@ -109,7 +110,7 @@ def through_duckdb(table: pa.Table) -> pa.Table:
 
 def same(left: pa.Array, right: pa.Array) -> bool:
     """Equal to the bit: `identical` leaves one NaN equal to another."""
-    return arrays.identical(left, right) and transport.encode(left).equals(transport.encode(right))
+    return identical(left, right) and transport.encode(left).equals(transport.encode(right))
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))

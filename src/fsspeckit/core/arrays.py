@@ -1,4 +1,4 @@
-"""Values of Arrow arrays: their plain form, casts that lose nothing, and exact equality.
+"""Values of Arrow arrays: their plain form, and casts that lose nothing.
 
 PyArrow's "safe" cast is not a lossless one: it takes float64 0.1 to float32, '1' to 1 and naive times to zoned
 ones. Here a value must come back unchanged, and may only change its type within a family.
@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
+
+from fsspeckit.core.equality import identical
 
 
 class DoesNotFit(Exception):
@@ -186,6 +188,8 @@ def _convert(array: Any, wanted: pa.DataType) -> Any:
         # Arrow asks for the precision of the integer type, not of the values.
         whole = pa.decimal256(min(76, 20 + max(wanted.scale, 0)), wanted.scale)
         return array.cast(whole).cast(wanted)
+    if t.is_decimal32(array.type) and t.is_integer(wanted):  # Arrow finds these out of bounds (seen)
+        array = array.cast(pa.decimal128(9, array.type.scale))
     if t.is_decimal(array.type) and t.is_decimal(wanted) and array.type.scale > wanted.scale:
         return array.cast(wanted)  # raises on a loss
     if t.is_float16(wanted) or t.is_float16(array.type):  # no way to and from decimals
@@ -216,84 +220,8 @@ def _survives(array: Any, wanted: pa.DataType) -> bool:
         return False
 
 
-def identical(left: Any, right: Any) -> bool:
-    """Are two columns of one type the same value by value: NaN is NaN, -0.0 is not 0.0?"""
-    if isinstance(left, pa.ChunkedArray) or isinstance(right, pa.ChunkedArray):
-        left, right = (c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in (left, right))
-        if not _holds_float(left.type):
-            return bool(left.equals(right))
-        return identical(_one(left), _one(right))
-    if len(left) != len(right) or left.null_count != right.null_count:
-        return False
-    if not _holds_float(left.type):
-        return bool(left.equals(right))
-    return _identical_nested(left, right) if t.is_nested(left.type) else _identical_floats(left, right)
-
-
-def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
-    bits = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[left.type.bit_width // 8]
-    nan = pc.and_(_is_nan(left), _is_nan(right))
-    same: bool = pc.all(pc.or_(pc.equal(left.view(bits), right.view(bits)), nan)).as_py() is not False
-    return same and bool(left.is_null().equals(right.is_null()))
-
-
-def _is_nan(array: pa.Array) -> pa.Array:
-    return pc.is_nan(array.cast(pa.float32()) if t.is_float16(array.type) else array)
-
-
-def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
-    if not left.is_null().equals(right.is_null()):
-        return False
-    valid = left.is_valid()
-    left, right = left.filter(valid), right.filter(valid)
-    if t.is_struct(left.type):
-        pairs = zip(left.flatten(), right.flatten(), strict=True)
-        return all(identical(a, b) for a, b in pairs)
-    if t.is_map(left.type):
-        return bool(_lengths(left).equals(_lengths(right))) and all(
-            identical(a, b) for a, b in zip(_entries(left), _entries(right), strict=True)
-        )
-    return bool(pc.list_value_length(left).equals(pc.list_value_length(right))) and identical(
-        left.flatten(), right.flatten()
-    )
-
-
-def lacks_required(column: Any) -> bool:
-    """Is there a null within a nested value where its type says that there is none?"""
-    if isinstance(column, pa.ChunkedArray):
-        return any(lacks_required(chunk) for chunk in column.chunks)
-    if not t.is_nested(column.type):
-        return False
-    column = column.filter(column.is_valid())
-    if t.is_struct(column.type):
-        parts = list(zip(column.type, column.flatten(), strict=True))
-    elif t.is_map(column.type):
-        parts = list(zip((column.type.key_field, column.type.item_field), _entries(column), strict=True))
-    else:
-        parts = [(column.type.value_field, column.flatten())]
-    return any((not field.nullable and part.null_count) or lacks_required(part) for field, part in parts)
-
-
-def _lengths(array: pa.MapArray) -> pa.Array:
-    return pc.subtract(array.offsets.slice(1), array.offsets.slice(0, len(array)))
-
-
-def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Keys and items of the slots that the array really covers."""
-    start, stop = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-    return array.keys.slice(start, stop - start), array.items.slice(start, stop - start)
-
-
-def _holds_float(kind: pa.DataType) -> bool:
-    if t.is_nested(kind):
-        return any(_holds_float(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(t.is_floating(kind))
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as a single array."""
-    return _one(column) if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from fsspeckit.core import arrays
+from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
 
@@ -253,7 +254,7 @@ def _conformed(column: pa.ChunkedArray, wanted: pa.Field, int96: bool) -> pa.Chu
             f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
         ) from None
-    if arrays.lacks_required(result):
+    if lacks_required(result):
         raise SchemaMismatchError(f"Column {wanted.name!r} ({wanted.type}) has a null within that may not be null.")
     if not wanted.nullable and result.null_count:
         raise SchemaMismatchError(

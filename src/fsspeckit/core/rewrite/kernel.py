@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays, schema
 from fsspeckit.core.commit.ledger import Ledger
+from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.confirm import read_row_group
@@ -197,7 +198,7 @@ def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
     if old is None:
         return bool(new.null_count == len(new))
     try:
-        return arrays.identical(arrays.cast(old, new.type), new)
+        return identical(arrays.cast(old, new.type), new)
     except arrays.DoesNotFit:
         return False
 

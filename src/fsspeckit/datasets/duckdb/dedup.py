@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import arrays, ordering, validate
+from fsspeckit.core import ordering, validate
+from fsspeckit.core.equality import identical
 from fsspeckit.datasets.duckdb.payload import Arrangement
 from fsspeckit.datasets.duckdb.source import PinnedSource
 from fsspeckit.datasets.duckdb.sql import listed, numbered
@@ -87,4 +88,4 @@ def _differing(marks: Any, left: pa.Table, right: pa.Table) -> Iterator[int]:
 
 
 def _identical(left: pa.Table, right: pa.Table) -> bool:
-    return all(arrays.identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))
+    return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))
