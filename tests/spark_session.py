@@ -7,21 +7,22 @@ import sys
 import tempfile
 from typing import Any
 
+# Sessions of tests do little, and are done before Java's better compiler has paid off.
+_QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": _QUICK_TO_START,
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/fsspeckit-warehouse",
     "spark.log.level": "ERROR",
 }
-# For processes that are started, do a little, and end.
-_QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# For processes that have a session of their own.
 SMALL = {
-    "spark.driver.extraJavaOptions": _QUICK_TO_START,
     "spark.driver.memory": "512m",
     "spark.executor.extraJavaOptions": _QUICK_TO_START,
     "spark.executor.memory": "512m",

@@ -292,3 +292,18 @@ def test_a_name_that_is_not_utf_8(io: Any, lake: str) -> None:
         pytest.skip("this file system has no such names")
     with nothing_changes(lake), pytest.raises(TargetError, match=r"not UTF-8: b'\\xff.parquet'. Rename it"):
         io.merge(pa.table(GOOD), lake, "upsert", ["id"])
+
+
+UNION = pa.UnionArray.from_dense(
+    pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["a"])]
+)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pa.array([pa.MonthDayNano([1, 2, 3])] * 2), pa.array([{}, {}], pa.struct([])), UNION],
+    ids=["interval", "empty struct", "union"],
+)
+def test_types_that_parquet_does_not_have(tmp_path: Path, values: pa.Array) -> None:
+    with nothing_changes(str(tmp_path)), pytest.raises(SchemaMismatchError, match="cannot be written as Parquet"):
+        PyArrowDatasetIO().merge(pa.table({"id": [1, 2], "x": values}), str(tmp_path / "new"), "upsert", ["id"])

@@ -296,3 +296,18 @@ def test_a_column_of_nothing_but_nulls_fits_everywhere() -> None:
         Target((footer("f", *stored),), stored, ("id", "x"), ()), pa.schema({"id": "int64", "x": pa.null()}), ["id"]
     )
     assert schema.conform(pa.table({"id": [1], "x": [None]}), shape).to_pylist() == [{"id": 1, "x": None}]
+
+
+def test_a_short_slice_of_fixed_size_lists_is_plain() -> None:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(list("abcdef")).dictionary_encode(), 2)
+    assert arrays.plain(lists.slice(0, 1)).to_pylist() == [["a", "b"]]
+    assert arrays.plain(lists.slice(1, 1)).to_pylist() == [["c", "d"]]
+
+
+def test_list_views_that_overlap_and_run_backwards_are_plain() -> None:
+    starts, sizes = pa.array([2, 0, 1, 1], pa.int32()), pa.array([1, 3, 2, 0], pa.int32())
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8()))
+    null = pa.array([False, False, True, False])
+    lists = pa.ListViewArray.from_arrays(starts, sizes, flags, mask=null)
+    assert arrays.plain(lists).to_pylist() == [[1], [1, 0, 1], None, []]
+    assert arrays.plain(lists.slice(1, 2)).to_pylist() == [[1, 0, 1], None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
@@ -49,7 +50,7 @@ def _with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) ->
     if t.is_struct(kind):
         return pa.struct([change(kind.field(i)) for i in range(kind.num_fields)])
     if t.is_map(kind):
-        return pa.map_(change(kind.key_field), change(kind.item_field), kind.keys_sorted)
+        return pa.map_(change(kind.key_field).with_nullable(False), change(kind.item_field), kind.keys_sorted)
     if t.is_fixed_size_list(kind):
         return pa.list_(change(kind.value_field), kind.list_size)
     if t.is_list(kind):
@@ -91,13 +92,16 @@ def _plain_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if t.is_map(wanted):
         return pa.MapArray.from_arrays(array.offsets, plain(array.keys), plain(array.items), wanted, mask=mask)
     if t.is_fixed_size_list(wanted):
-        return pa.FixedSizeListArray.from_arrays(plain(array.values), type=wanted, mask=mask)
+        values = array.values.slice(0, len(array) * wanted.list_size)
+        return pa.FixedSizeListArray.from_arrays(plain(values), type=wanted, mask=mask)
     if t.is_list(array.type) or t.is_large_list(array.type):
         return type(array).from_arrays(array.offsets, plain(array.values), type=wanted, mask=mask)
     # List views by hand: PyArrow's cast of them loses values (seen).
-    ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
-    return pa.LargeListArray.from_arrays(offsets, plain(array.flatten()), type=wanted, mask=mask)
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    ends = np.cumsum(lengths)
+    inside = np.arange(lengths.sum()) + np.repeat(array.offsets.to_numpy() - ends + lengths, lengths)
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, plain(array.values).take(pa.array(inside)), type=wanted, mask=mask)
 
 
 def family(kind: pa.DataType) -> str:

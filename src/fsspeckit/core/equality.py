@@ -55,7 +55,7 @@ def lacks_required(column: Any) -> bool:
     """Is there a null within a nested value where its type says that there is none?"""
     if isinstance(column, pa.ChunkedArray):
         return any(lacks_required(chunk) for chunk in column.chunks)
-    if not t.is_nested(column.type):
+    if not t.is_nested(column.type) or t.is_union(column.type):  # a union does not get into Parquet anyway
         return False
     column = column.filter(column.is_valid())
     if t.is_struct(column.type):

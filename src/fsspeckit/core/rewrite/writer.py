@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import uuid
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -23,15 +25,16 @@ class FileWriter:
     def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
         self._storage, self._path, self._layout = storage, path, layout
         self._sink = GraftingSink(storage.open_output(path), layout.graft)
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), layout.storage, **layout.options)
+        with _storable(), contextlib.ExitStack() as stack:
+            stack.callback(self._sink.abandon)
+            self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), layout.storage, **layout.options)
+            stack.pop_all()
         self.rows = 0
 
     def write_row_group(self, table: pa.Table) -> None:
         """`table` has the layout's plain columns."""
-        try:
+        with _storable():
             self._writer.write_table(self._layout.store(table), row_group_size=max(1, table.num_rows))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatchError(f"Rows cannot be written as Parquet: {error}. Nothing was changed.") from error
         self.rows += table.num_rows
 
     def close(self) -> int:
@@ -54,6 +57,15 @@ class FileWriter:
     ) -> None:
         if kind is not None:
             self.abandon()
+
+
+@contextlib.contextmanager
+def _storable() -> Iterator[None]:
+    """Parquet does not have all types of Arrow: intervals, unions, structs without fields."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatchError(f"Rows cannot be written as Parquet: {error}. Nothing was changed.") from error
 
 
 class FreshFiles:
