@@ -25,6 +25,7 @@ from fsspeckit.core.errors import (
     UnreadableFileError,
 )
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.datasets.pyarrow.engine import TableRows
 from support import write_lake
 
 GOOD = {"id": [5, 99], "x": ["A", "B"]}
@@ -301,9 +302,35 @@ UNION = pa.UnionArray.from_dense(
 
 @pytest.mark.parametrize(
     "values",
-    [pa.array([pa.MonthDayNano([1, 2, 3])] * 2), pa.array([{}, {}], pa.struct([])), UNION],
-    ids=["interval", "empty struct", "union"],
+    [
+        pa.array([pa.MonthDayNano([1, 2, 3])] * 2),
+        pa.array([{}, {}], pa.struct([])),
+        UNION,
+        pa.array([b"", b""], pa.binary(0)),
+        pa.array([{"a": []}, None], pa.struct([("a", pa.list_(pa.int8(), 0))])),
+    ],
+    ids=["interval", "empty struct", "union", "binary(0)", "list[0]"],
 )
 def test_types_that_parquet_does_not_have(tmp_path: Path, values: pa.Array) -> None:
     with nothing_changes(str(tmp_path)), pytest.raises(SchemaMismatchError, match="cannot be written as Parquet"):
         PyArrowDatasetIO().merge(pa.table({"id": [1, 2], "x": values}), str(tmp_path / "new"), "upsert", ["id"])
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.duration("s")], ids=str)
+def test_duplicate_keys_beyond_the_years_of_python(io: Any, tmp_path: Path, kind: pa.DataType) -> None:
+    far = pa.array([2**31 - 1 if kind == pa.date32() else 2**62] * 2, pa.int32() if kind == pa.date32() else pa.int64())
+    with pytest.raises(DuplicateKeyError, match="1 key"):
+        io.merge(pa.table({"id": far.cast(kind), "x": ["a", "b"]}), str(tmp_path / "new"), "upsert", ["id"])
+
+
+def test_a_row_is_never_replaced_by_one_of_another_key(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last guard, should an engine have mixed up its matches."""
+    rows = TableRows.rows
+
+    def mixed_up(self: TableRows, row_group: int) -> tuple[Any, pa.Table]:
+        positions, found = rows(self, row_group)
+        return positions, found.take(list(reversed(range(found.num_rows))))
+
+    monkeypatch.setattr(TableRows, "rows", mixed_up)
+    with nothing_changes(lake), pytest.raises(DatasetMergeError, match=r"f0\.parquet would be replaced .* other keys"):
+        PyArrowDatasetIO().merge(pa.table({"id": [1, 2], "x": ["a", "b"]}), lake, "upsert", ["id"])

@@ -6,12 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.api import dataset_io
-from support import data_files
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from support import data_files, multiset, rows, write_lake
 
 DATA = Path(__file__).parent.parent / "data"
 LAKES = ["pyarrow", "duckdb", "polars", "fastparquet", "spark", "spark_legacy"]
@@ -100,3 +103,20 @@ def test_schema_of_new_files(tmp_path: Path) -> None:
         dataset_io(engine).write_dataset(source, str(tmp_path / engine))
     one, two = (pq.read_schema(tmp_path / e / data_files(tmp_path / e)[0]) for e in ("pyarrow", "duckdb"))
     assert two.equals(one, check_metadata=True)
+
+
+@pytest.mark.parametrize("use_merge", [None, False])
+@pytest.mark.parametrize("strategy", ["upsert", "deduplicate"])
+def test_a_database_that_sorts_backwards(tmp_path: Path, strategy: str, use_merge: bool | None) -> None:
+    """`default_order` holds for every cursor of a database, ours too."""
+    connection = duckdb.connect()
+    connection.execute("SET default_order = 'desc'")
+    files = {f"p={i // 3}/{i}.parquet": pa.table({"id": range(10 * i, 10 * i + 6), "x": ["o"] * 6}) for i in range(6)}
+    ids = [*range(1, 60, 4), *range(2, 30, 6), 99, 98]
+    source = pa.table({"id": ids, "x": [f"n{i}" for i in ids], "p": [i // 30 if i < 60 else 1 for i in ids]})
+    found = []
+    for io in (DuckDBDatasetIO(connection, use_merge=use_merge), PyArrowDatasetIO()):
+        lake = write_lake(tmp_path / type(io).__name__, files, row_group_size=2)
+        result = io.write_parquet_dataset(source, lake, strategy, ["id"])
+        found.append((result.inserted, result.updated, multiset(rows(lake))))
+    assert found[0] == found[1]

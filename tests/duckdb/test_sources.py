@@ -139,11 +139,25 @@ def test_one_source_is_wanted(arguments: dict[str, Any], lake: str) -> None:
         DuckDBDatasetIO().merge(TABLE, strategy="upsert", key_columns=["id"])
 
 
+HIDDEN_CHANGES = [
+    "WITH x AS (INSERT INTO t VALUES ('ü') RETURNING *) FROM x",
+    "WITH x AS (/* ü */ delete FROM t RETURNING *) FROM x",
+    "WITH x AS (WITH y AS (SELECT 1) INSERT INTO t FROM y RETURNING *) FROM x",
+    "WITH x AS (COPY t TO 'stolen.csv') SELECT 1",
+]
+
+
 def test_errors_of_a_source(lake: str) -> None:
     io = DuckDBDatasetIO()
     with pytest.raises(ArgumentError, match="source of type int"):
         io.merge(7, lake, "upsert", ["id"])
-    for sql in ("CREATE TEMP TABLE t (a INTEGER)", "SELECT 1; DROP TABLE t", "DELETE FROM t RETURNING *", ""):
+    for sql in (
+        "CREATE TEMP TABLE t (a INTEGER)",
+        "SELECT 1; DROP TABLE t",
+        "DELETE FROM t RETURNING *",
+        "",
+        *HIDDEN_CHANGES,
+    ):
         with pytest.raises(ArgumentError, match="source_sql must be one query"):
             io.merge(path=lake, strategy="upsert", key_columns=["id"], source_sql=sql)
     with pytest.raises(ArgumentError, match="A PIVOT is one if it lists its values"):

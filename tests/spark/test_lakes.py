@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
 from fsspeckit.datasets.spark import SparkDatasetIO
 from support import rows, write_lake
@@ -59,12 +60,16 @@ def test_a_lake_written_by_spark_is_still_read_by_spark(spark: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
 @pytest.mark.parametrize("by_us", [False, True], ids=["spark.read", "io.read"])
-@pytest.mark.parametrize("change", ["grow", "shrink"])
+@pytest.mark.parametrize("change", ["grow", "shrink", "beside a text file"])
 def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str, by_us: bool, cached: bool) -> None:
     """A file that grows under its old name loses rows in Spark; under a new name reading it fails."""
+    if not by_us and change == "beside a text file":
+        pytest.skip("Spark itself takes the text for Parquet")
     size = 100 if change == "grow" else 1
     files = {f"f{i}.parquet": pa.table({"id": range(i * 1000, i * 1000 + 1000), "x": ["o"] * 1000}) for i in range(3)}
     lake = write_lake(tmp_path / "lake", files, row_group_size=100)
+    if change == "beside a text file":
+        Path(lake, "README.txt").write_text("about this lake")
     stale = SparkDatasetIO(spark).read(lake) if by_us else spark.read.parquet(lake)
     if cached:
         stale.where("id >= 0").cache().count()
@@ -78,7 +83,8 @@ def test_a_stale_frame_fails_or_is_right(spark: Any, tmp_path: Path, change: str
         assert "FILE_NOT_EXIST" in str(error) or "does not exist" in str(error)
     else:
         assert seen in (known, wanted)
-    assert {(row["id"], row["x"]) for row in spark.read.parquet(lake).collect()} == wanted
+    fresh = SparkDatasetIO(spark).read(lake) if by_us else spark.read.parquet(lake)
+    assert {(row["id"], row["x"]) for row in fresh.collect()} == wanted
 
 
 def write_times(path: Path, ids: list[int], **options: Any) -> None:
@@ -126,6 +132,12 @@ def test_reading_odd_names(spark: Any, tmp_path: Path) -> None:
         pq.write_table(pa.table({"id": [number]}), tmp_path / f"{name}.parquet")
     found = SparkDatasetIO(spark).read(str(tmp_path), filter="id >= 0", columns=["id"])
     assert sorted(row["id"] for row in found.collect()) == list(range(9))
+
+
+def test_reading_files_that_spark_cannot_unify(spark: Any, tmp_path: Path) -> None:
+    files = {"a.parquet": pa.table({"id": pa.array([1], pa.int32())}), "b.PARQUET": pa.table({"id": ["x"]})}
+    with pytest.raises(DatasetMergeError, match=r"Spark cannot read .* as one table"):
+        SparkDatasetIO(spark).read(write_lake(tmp_path / "lake", files))
 
 
 def test_reading_files_that_differ(spark: Any, tmp_path: Path) -> None:

@@ -184,6 +184,22 @@ def test_keys_of_every_type_match_by_value(spark: Any, io: SparkDatasetIO, tmp_p
     assert [row["x"] for row in rows(lake)] == ["new", "new"]
 
 
+@pytest.mark.parametrize("names", [("a.b", "A.b"), ("a`b", "*"), ("x", "X"), ("k0", "")], ids=str)
+def test_frames_with_names_that_spark_cannot_look_up(
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table([[1, 2], ["o", "o"], ["o", "o"]], ["id", *names])})
+    frame = spark.range(2, 4).select("id", F.lit("n"), F.lit("m")).toDF("id", *names)
+    result = io.merge(frame, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (1, 1)
+    first, second = names
+    assert sorted((row["id"], row[first], row[second]) for row in rows(lake)) == [
+        (1, "o", "o"),
+        (2, "n", "m"),
+        (3, "n", "m"),
+    ]
+
+
 def test_errors_of_executors_are_the_callers(spark: Any, io: SparkDatasetIO, lake: str, tmp_path: Path) -> None:
     before = fingerprint(lake)
     wide = spark.sql("select 1L id, 'x' x union all select 2L, null")

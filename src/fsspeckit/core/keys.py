@@ -169,6 +169,8 @@ def _shown(value: pa.Scalar) -> Any:
         return value.as_py()
     except ValueError:  # nanoseconds that Python's datetime cannot hold
         return str(value)
+    except OverflowError:  # nor years beyond 9999
+        return f"{value.value} as {value.type}"
 
 
 def show(samples: Sequence[tuple[Any, ...]]) -> str:

@@ -153,6 +153,8 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones."""
     check_columns(target, source, key_columns)
     _check_partitions(target, source)
+    for field in source:
+        _check_storable(field.name, field.type)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
         return Shape(source, stored, tuple(key_columns), target.partition_columns)
@@ -170,6 +172,14 @@ def _check_partitions(target: Target, source: pa.Schema) -> None:
         raise ArgumentError("A partition column needs a name; rename the column that has none.")
     if target.schema is None and set(source.names) <= set(target.partition_columns):
         raise ArgumentError("Every column is a partition column; a file has to hold at least one of its own.")
+
+
+def _check_storable(name: str, kind: pa.DataType) -> None:
+    """Values of no length: Parquet cannot hold the one, and nobody reads back the other."""
+    if (t.is_fixed_size_binary(kind) and not kind.byte_width) or (t.is_fixed_size_list(kind) and not kind.list_size):
+        raise SchemaMismatchError(f"Column {name!r} is {kind}, which cannot be written as Parquet; cast it.")
+    for i in range(kind.num_fields):
+        _check_storable(name, kind.field(i).type)
 
 
 def _loose(field: pa.Field) -> pa.Field:

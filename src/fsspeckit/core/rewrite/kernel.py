@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays, schema
+from fsspeckit.core import arrays, keys, schema
 from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.equality import identical
-from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.confirm import read_row_group
 from fsspeckit.core.plan.footers import open_parquet, unreadable
@@ -130,10 +130,23 @@ class _Merge:
         if group not in self.job.touched:
             return old
         positions, rows = self.replacements.rows(group)
+        new = self._as_schema(rows, wanted)
+        self._check_keys(old, positions, new)
         order = np.arange(old.num_rows, dtype=np.int64)
         order[positions] = old.num_rows + np.arange(len(positions))
-        both = pa.concat_tables([old, self._as_schema(rows, wanted)])
-        return both.take(pa.array(order))
+        return pa.concat_tables([old, new]).take(pa.array(order))
+
+    def _check_keys(self, old: pa.Table, positions: Any, new: pa.Table) -> None:
+        """The last guard: whatever went wrong in matching, a row is only replaced by one of its own key."""
+        for name in self.shape.keys:
+            if name in old.column_names and name not in self.job.footer.partition:
+                before, after = old.column(name).take(pa.array(positions)), new.column(name)
+                if keys.differ(keys.canonical(before), keys.canonical(after)).any():
+                    raise DatasetMergeError(
+                        f"Rows of {self.location.show(self.job.footer.path)} would be replaced by rows of other keys. "
+                        "This is a bug in fsspeckit; nothing was changed.",
+                        operation="rewrite",
+                    )
 
     def _as_schema(self, table: pa.Table, wanted: pa.Schema) -> pa.Table:
         columns = dict(zip(table.column_names, table.columns, strict=True))

@@ -19,7 +19,7 @@ def deduplicated(source: PinnedSource, order_by: Sequence[str]) -> PinnedSource:
     ranked = _rank(source, order_by)
     _check_ties(source, ranked, order_by)
     names = ", ".join(c for c in source.key_schema.names if c != "place")
-    winners = f"SELECT {names}, first AS place FROM {ranked} WHERE number = 1 ORDER BY place"
+    winners = f"SELECT {names}, first AS place FROM {ranked} WHERE number = 1 ORDER BY place ASC"
     reduced = source.with_keys(source.workspace.create("keys", winners))
     source.workspace.drop(ranked, source.keys)
     return reduced

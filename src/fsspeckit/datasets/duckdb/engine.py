@@ -110,7 +110,7 @@ class DuckDBEngine:
 
 def _stored(source: PinnedSource, query: str) -> Iterator[pa.Table]:
     """The wanted rows as they lie in the payload."""
-    wanted = source.workspace.create("wanted", f"SELECT row FROM ({query}) ORDER BY row")
+    wanted = source.workspace.create("wanted", f"SELECT row FROM ({query}) ORDER BY row ASC")
     for start, stop in source.payload.chunks():
         rows = source.workspace.fetch(
             f"SELECT row - {start} AS row FROM {wanted} WHERE row >= {start} AND row < {stop}"

@@ -102,7 +102,7 @@ class Matcher:
         rows = query if self.strategy.updates else sql.existing_rows(target, self.source.keys, self._keys)
         found = self.source.workspace.run(
             f"SELECT file_no, row_group, count(*) FROM ({rows}) WHERE file_no IS NOT NULL "
-            "GROUP BY file_no, row_group ORDER BY file_no, row_group"
+            "GROUP BY file_no, row_group ORDER BY file_no ASC, row_group ASC"
         )
         return tuple((int(f), int(g), int(n)) for f, g, n in found)
 
@@ -117,7 +117,7 @@ class Matcher:
         if not self._compared or not self.strategy.updates:
             return 0, ()
         moved = sql.moved_rows(query, self.source.keys, self._compared)
-        found = self.source.workspace.run(f"SELECT row, count(*) OVER () FROM ({moved}) ORDER BY place LIMIT 5")
+        found = self.source.workspace.run(f"SELECT row, count(*) OVER () FROM ({moved}) ORDER BY place ASC LIMIT 5")
         return (int(found[0][1]) if found else 0), self.source.samples([row for row, _ in found])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -40,6 +42,7 @@ class Given:
 
 
 Opened = Query | Given
+_CHANGE = re.compile(rb"(insert|update|delete|copy)\b", re.IGNORECASE)
 
 
 def open_source(source: Any, connection: Any, filesystem: Any) -> Opened:
@@ -61,11 +64,22 @@ def _check_query(text: str, connection: Any) -> None:
         raise ArgumentError(f"source_sql takes SQL text, not {type(text).__name__}; give other sources as data.")
     with closing(connection.cursor()) as cursor:
         kinds = [statement.type for statement in cursor.extract_statements(text)]
-    if kinds == [duckdb.StatementType.SELECT]:
+    if kinds == [duckdb.StatementType.SELECT] and not _changes_something(text):
         return
     if "pivot" in text.lower():  # several statements in disguise: they leave a type behind
         raise ArgumentError("source_sql must be one query. A PIVOT is one if it lists its values: ON … IN (…).")
     raise ArgumentError("source_sql must be one query, such as SELECT … FROM …; run other statements before.")
+
+
+def _changes_something(text: str) -> bool:
+    """Does a CTE insert, update, delete or copy, as DuckDB 2 lets it?"""
+    raw = text.encode()
+    tokens = [(at, kind) for at, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    return any(
+        raw[before : before + 1] in (b"(", b")") and _CHANGE.match(raw, at) is not None
+        for (before, _), (at, kind) in pairwise(tokens)
+        if kind == duckdb.token_type.keyword
+    )
 
 
 def _relation(text: str, connection: Any) -> Any:

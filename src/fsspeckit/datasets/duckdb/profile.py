@@ -34,7 +34,7 @@ def _duplicates(source: PinnedSource, names: list[str]) -> tuple[int, list[int]]
     """How many keys occur more than once, and the first row of up to five of them."""
     by = ", ".join(names)
     query = f"SELECT min(row) AS row FROM {source.keys} GROUP BY {by} HAVING count(*) > 1"
-    found = source.workspace.run(f"SELECT row, count(*) OVER () FROM ({query}) ORDER BY row LIMIT 5")
+    found = source.workspace.run(f"SELECT row, count(*) OVER () FROM ({query}) ORDER BY row ASC LIMIT 5")
     return (found[0][1] if found else 0), [row for row, _ in found]
 
 

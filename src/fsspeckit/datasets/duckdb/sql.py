@@ -95,5 +95,5 @@ def numbered(query: str, order: Sequence[str], mark: str = "0") -> str:
     by = ", ".join(f"{column} ASC NULLS LAST" for column in order)
     return (
         f"SELECT row, row_number() OVER (ORDER BY {by}) - 1 AS place, CAST({mark} AS BIGINT) AS mark "
-        f"FROM ({query}) ORDER BY row"
+        f"FROM ({query}) ORDER BY row ASC"
     )

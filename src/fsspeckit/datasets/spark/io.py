@@ -7,7 +7,7 @@ from typing import Any
 
 from fsspeckit.core import validate
 from fsspeckit.core.commit.session import warn_unfinished
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
 from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.storage import Location
@@ -113,17 +113,32 @@ class SparkDatasetIO(DatasetIO[Any]):
             raise ArgumentError(f"{location.shown} has no Parquet files.")
         schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
+        suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)
-        roots = [""] if _lists_alike(location, infos) else [info.path for info in infos]
-        frame = reader.parquet(*(spark_path(location, root).translate(_GLOB) for root in roots))
+        reader = reader.option("pathGlobFilter", f"*.{{{','.join(sorted(suffixes))}}}")
+        roots = [""] if _lists_alike(location, infos, suffixes) else [info.path for info in infos]
+        try:
+            frame = reader.parquet(*(spark_path(location, root).translate(_GLOB) for root in roots))
+        except Exception as error:  # Java's own, with its whole stack
+            raise DatasetMergeError(
+                f"Spark cannot read {location.shown} as one table: {_reason(error)}. The pyarrow engine may.",
+                operation="read",
+            ) from error
         frame = frame if filter is None else frame.where(filter)
         return frame if columns is None else frame.select([_quoted(name) for name in columns])
 
 
-def _lists_alike(location: Location, infos: Sequence[FileInfo]) -> bool:
+def _lists_alike(location: Location, infos: Sequence[FileInfo], suffixes: set[str]) -> bool:
     """Would Spark list the same files? A folder it lists anew after a merge; a file that is gone it passes over."""
-    seen = (f.path for f in location.storage.walk(location.root))
+    seen = (f.path for f in location.storage.walk(location.root) if f.path.rpartition(".")[2] in suffixes)
     return {p for p in seen if not p.rsplit("/", 1)[-1].startswith((".", "_"))} == {info.path for info in infos}
+
+
+def _reason(error: Exception) -> str:
+    """What Java says first, or says was the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [*lines[:1], *caused][-1].rstrip(".")
 
 
 def _quoted(name: str) -> str:

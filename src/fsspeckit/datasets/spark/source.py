@@ -36,13 +36,14 @@ class Frame:
     schema: pa.Schema
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        frame = self.frame.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
+        plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
+        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
 
 
 def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = (pa.Table.from_batches([batch]).cast(given) for batch in batches)
+        tables = (pa.Table.from_batches([batch]).rename_columns(given.names).cast(given) for batch in batches)
         context = TaskContext.get()
         assert context is not None
         yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch))
