@@ -139,25 +139,33 @@ def test_one_source_is_wanted(arguments: dict[str, Any], lake: str) -> None:
         DuckDBDatasetIO().merge(TABLE, strategy="upsert", key_columns=["id"])
 
 
-HIDDEN_CHANGES = [
-    "WITH x AS (INSERT INTO t VALUES ('ü') RETURNING *) FROM x",
-    "WITH x AS (/* ü */ delete FROM t RETURNING *) FROM x",
-    "WITH x AS (WITH y AS (SELECT 1) INSERT INTO t FROM y RETURNING *) FROM x",
-    "WITH x AS (COPY t TO 'stolen.csv') SELECT 1",
-]
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH x AS (INSERT INTO t VALUES ('ü') RETURNING *) FROM x",
+        "WITH x AS (/* ü */ delete FROM t RETURNING *) FROM x",
+        "WITH x AS (WITH y AS (SELECT 1) INSERT INTO t FROM y RETURNING *) FROM x",
+        "WITH x AS (COPY t TO 'stolen.csv') SELECT 1",
+    ],
+)
+def test_a_query_that_changes_something_is_refused(lake: str, sql: str) -> None:
+    """Older versions of DuckDB do not parse these."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 'x' AS a")
+    for work in (DuckDBDatasetIO(connection).plan, DuckDBDatasetIO(connection).merge):
+        with pytest.raises(
+            (ArgumentError, DatasetMergeError), match=r"must be one query|A CTE needs a SELECT|Parser Error"
+        ):
+            work(path=lake, strategy="upsert", key_columns=["id"], source_sql=sql)
+    assert connection.sql("FROM t").fetchall() == [("x",)]
+    assert not Path("stolen.csv").exists()
 
 
 def test_errors_of_a_source(lake: str) -> None:
     io = DuckDBDatasetIO()
     with pytest.raises(ArgumentError, match="source of type int"):
         io.merge(7, lake, "upsert", ["id"])
-    for sql in (
-        "CREATE TEMP TABLE t (a INTEGER)",
-        "SELECT 1; DROP TABLE t",
-        "DELETE FROM t RETURNING *",
-        "",
-        *HIDDEN_CHANGES,
-    ):
+    for sql in ("CREATE TEMP TABLE t (a INTEGER)", "SELECT 1; DROP TABLE t", "DELETE FROM t RETURNING *", ""):
         with pytest.raises(ArgumentError, match="source_sql must be one query"):
             io.merge(path=lake, strategy="upsert", key_columns=["id"], source_sql=sql)
     with pytest.raises(ArgumentError, match="A PIVOT is one if it lists its values"):
