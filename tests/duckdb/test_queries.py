@@ -168,12 +168,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("sql", FAILING.values(), ids=FAILING)
-def test_a_query_that_fails_aborts_the_transaction(sql: str, lake: str) -> None:
-    con, before = duckdb.connect(), fingerprint(lake)
+def in_the_middle() -> Any:
+    """A connection with an open transaction."""
+    con = duckdb.connect()
     con.execute("CREATE TABLE kept AS SELECT 1 AS a")
     con.begin()
     con.execute("INSERT INTO kept VALUES (2)")
+    return con
+
+
+@pytest.mark.parametrize("sql", FAILING.values(), ids=FAILING)
+def test_a_query_that_fails_aborts_the_transaction(sql: str, lake: str) -> None:
+    con, before = in_the_middle(), fingerprint(lake)
     with pytest.raises(DatasetMergeError, match=r"(?s)bang.*transaction.*aborted.*roll it back"):
         upsert(con, lake, sql)
     assert fingerprint(lake) == before
@@ -186,10 +192,7 @@ def test_a_query_that_fails_aborts_the_transaction(sql: str, lake: str) -> None:
 
 @pytest.mark.parametrize("sql", REFUSED.values(), ids=REFUSED)
 def test_a_query_that_is_refused_does_not(sql: str, lake: str) -> None:
-    con, before = duckdb.connect(), fingerprint(lake)
-    con.execute("CREATE TABLE kept AS SELECT 1 AS a")
-    con.begin()
-    con.execute("INSERT INTO kept VALUES (2)")
+    con, before = in_the_middle(), fingerprint(lake)
     with pytest.raises((DatasetMergeError, ValueError)) as caught:
         upsert(con, lake, sql)
     assert "aborted" not in str(caught.value)

@@ -19,11 +19,6 @@ from support import fingerprint, multiset, rows, write_lake
 
 
 @pytest.fixture
-def io(spark: Any) -> SparkDatasetIO:
-    return SparkDatasetIO(spark)
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> str:
     files = {f"f{i}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10}) for i in range(4)}
     return write_lake(tmp_path / "lake", files, row_group_size=4)

@@ -26,11 +26,6 @@ from support import all_names, fingerprint, rows, write_lake
 
 
 @pytest.fixture
-def io(spark: Any) -> SparkDatasetIO:
-    return SparkDatasetIO(spark)
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> str:
     files = {f"f{i}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10}) for i in range(3)}
     return write_lake(tmp_path / "lake", files)

@@ -31,7 +31,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if t.is_binary_view(kind):
         return pa.large_binary()
-    return _with_children(kind, plain_field)
+    return with_children(kind, plain_field)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
@@ -42,10 +42,10 @@ def zoneless_type(kind: pa.DataType) -> pa.DataType:
     """A plain type with naive timestamps in place of zoned ones."""
     if t.is_timestamp(kind):
         return pa.timestamp(kind.unit)
-    return _with_children(kind, lambda field: field.with_type(zoneless_type(field.type)))
+    return with_children(kind, lambda field: field.with_type(zoneless_type(field.type)))
 
 
-def _with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+def with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
     """A nested type with its fields changed; any other as it is."""
     if t.is_struct(kind):
         return pa.struct([change(kind.field(i)) for i in range(kind.num_fields)])

@@ -23,6 +23,11 @@ def identical(left: Any, right: Any) -> bool:
     return _identical_nested(left, right) if t.is_nested(left.type) else _identical_floats(left, right)
 
 
+def identical_rows(left: pa.Table, right: pa.Table) -> bool:
+    """Are two tables of one schema `identical`, column by column?"""
+    return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))
+
+
 def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
     bits = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[left.type.bit_width // 8]
     nan = pc.and_(_is_nan(left), _is_nan(right))

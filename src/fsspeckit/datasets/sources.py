@@ -68,8 +68,7 @@ def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatc
 def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
     """The Parquet files of a source: a directory's, or the one file, in the folder that it lies in."""
     if location.storage.is_dir(location.root):
-        warn_unfinished(location)
-        return location, _some_files(location)
+        return location, existing_files(location)
     info = location.storage.stat(location.root)
     if info is None:
         raise ArgumentError(f"{location.shown} does not exist.")
@@ -77,7 +76,9 @@ def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
     return folder, [replace(info, path=location.name)]
 
 
-def _some_files(location: Location) -> tuple[FileInfo, ...]:
+def existing_files(location: Location) -> tuple[FileInfo, ...]:
+    """The files of a data set that is to be read; warns if a commit to it is unfinished."""
+    warn_unfinished(location)
     infos = list_files(location)
     if not infos:
         raise ArgumentError(f"{location.shown} has no Parquet files.")
@@ -116,8 +117,7 @@ def read_dataset(location: Location, columns: Any = None, filter: Any = None) ->
 
 def open_dataset(location: Location) -> ds.Dataset:
     """The data files as one; partition columns get the types that PyArrow infers from the paths."""
-    warn_unfinished(location)
-    infos = _some_files(location)
+    infos = existing_files(location)
     footers = read_footers(location, infos, ())
     return _dataset(location, infos, footers)
 

@@ -110,17 +110,9 @@ def settled_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if t.is_binary_view(kind):
         return pa.binary()
-    if t.is_struct(kind):
-        return pa.struct([_settled(field) for field in kind])
-    if t.is_map(kind):
-        return pa.map_(_settled(kind.key_field).with_nullable(False), _settled(kind.item_field))
-    if t.is_fixed_size_list(kind):
-        return pa.list_(_settled(kind.value_field), kind.list_size)
-    if t.is_list(kind) or t.is_list_view(kind):
+    if t.is_list_view(kind):
         return pa.list_(_settled(kind.value_field))
-    if t.is_large_list(kind) or t.is_large_list_view(kind):
-        return pa.large_list(_settled(kind.value_field))
-    return arrays.plain_type(kind)
+    return arrays.with_children(kind, _settled) if t.is_nested(kind) else arrays.plain_type(kind)
 
 
 def _settled(field: pa.Field) -> pa.Field:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.core import ordering, validate
-from fsspeckit.core.equality import identical
+from fsspeckit.core.equality import identical_rows
 from fsspeckit.datasets.duckdb.payload import Arrangement
 from fsspeckit.datasets.duckdb.source import PinnedSource
 from fsspeckit.datasets.duckdb.sql import listed, numbered
@@ -80,12 +80,8 @@ def _differing_winners(source: PinnedSource, ranked: str) -> Iterator[int]:
 
 
 def _differing(marks: Any, left: pa.Table, right: pa.Table) -> Iterator[int]:
-    if _identical(left, right):
+    if identical_rows(left, right):
         return
     for i, mark in enumerate(marks.tolist()):
-        if not _identical(left.slice(i, 1), right.slice(i, 1)):
+        if not identical_rows(left.slice(i, 1), right.slice(i, 1)):
             yield mark
-
-
-def _identical(left: pa.Table, right: pa.Table) -> bool:
-    return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))

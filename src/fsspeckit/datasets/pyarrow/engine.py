@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core import arrays, keys, schema, validate
-from fsspeckit.core.equality import identical
+from fsspeckit.core.equality import identical_rows
 from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
 from fsspeckit.core.plan.confirm import read_keys
 from fsspeckit.core.plan.footers import read_footers
@@ -210,11 +210,7 @@ def _ranks(column: pa.ChunkedArray) -> list[Any]:
 def _differing(table: pa.Table, rows: Any, winners: Any) -> list[int]:
     """The winners that are not identical to every row they tie with."""
     losers, kept = (table.take(pa.array(r)) for r in (rows, winners))
-    if all(identical(losers.column(n), kept.column(n)) for n in table.column_names):
+    if identical_rows(losers, kept):
         return []
-    wrong = [i for i in range(len(rows)) if not _identical_row(losers.slice(i, 1), kept.slice(i, 1))]
+    wrong = [i for i in range(len(rows)) if not identical_rows(losers.slice(i, 1), kept.slice(i, 1))]
     return list(dict.fromkeys(winners[wrong].tolist()))
-
-
-def _identical_row(left: pa.Table, right: pa.Table) -> bool:
-    return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fsspeckit.core import validate
-from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
-from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.sources import existing_files
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.session import spark_path
 from fsspeckit.datasets.spark.stream import BatchMerge
@@ -107,10 +106,7 @@ class SparkDatasetIO(DatasetIO[Any]):
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
         location = self._locate(path)
-        warn_unfinished(location)
-        infos = list_files(location)
-        if not infos:
-            raise ArgumentError(f"{location.shown} has no Parquet files.")
+        infos = existing_files(location)
         schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from fsspeckit.core import arrays
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.plan.confirm import read_row_group
@@ -142,14 +143,7 @@ def frame_schema(frame: Any) -> pa.Schema:
 def _loose(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _loose(f.type)) for f in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_loose(kind.key_type), _loose(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = pa.field("element", _loose(kind.value_type))
-        return pa.list_(element) if pa.types.is_list(kind) else pa.large_list(element)
-    return kind
+    return arrays.with_children(kind, lambda field: pa.field(field.name, _loose(field.type)))
 
 
 def check_seen(scratch: Scratch, parts: list[Part]) -> None:
