@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 from fsspeckit.core.commit import session
 from fsspeckit.core.errors import ArgumentError
@@ -65,6 +65,16 @@ def plan(
     return io.plan(data, path, strategy, key_columns, partition_columns)  # type: ignore[arg-type]
 
 
-def recover(path: str, filesystem: Any = None, lock_timeout: float = 60) -> list[str]:
-    """Finish or undo what a killed writer left in the data set at `path`; says what was done."""
-    return session.recover(locate(path, filesystem), lock_timeout)
+def recover(
+    path: str, filesystem: Any = None, lock_timeout: float = 60, *, finish: bool = False, discard: bool = False
+) -> list[str]:
+    """Finish or clear away what a killed writer left in the data set at `path`; says what was done.
+
+    A recorded commit is finished if every file is as it expects. Where one is not, nothing is changed and a
+    `CommitUnfinishedError` tells what was found; then `finish` carries the commit out all the same, and `discard` gives
+    it up.
+    """
+    if finish and discard:
+        raise ArgumentError("A commit can be finished or discarded, not both.")
+    way: Literal["finish", "discard"] | None = "finish" if finish else "discard" if discard else None
+    return session.recover(locate(path, filesystem), lock_timeout, way)

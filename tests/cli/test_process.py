@@ -19,11 +19,11 @@ Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 MERGE = ("merge", "new.parquet", "lake", "--key", "id")
 
-# A merge that is killed after the journal is written and before it is carried out.
+# A merge that is killed after the commit is recorded and before it is carried out.
 KILLED = """
 import os, signal
-from fsspeckit.core.commit import journal
-journal.apply = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+from fsspeckit.core.commit.steps import Steps
+Steps.apply = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 from fsspeckit.cli import main
 main()
 """

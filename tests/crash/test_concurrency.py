@@ -228,6 +228,61 @@ def test_a_process_forked_during_a_merge_does_not_keep_the_lock(lake: Path, writ
     assert (_values(lake)[1], _values(lake)[2]) == ("held", "b")
 
 
+def test_a_forked_child_that_ends_does_not_unlock_its_parents_merge(lake: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("fork-exit", lake)
+    go(owner)
+    expect(owner, "holding")
+    with pytest.raises(DatasetLockedError, match=rf"process {owner.pid} on "):
+        PyArrowDatasetIO().merge(_one(2, "b"), str(lake), "upsert", ["id"], lock_timeout=0)
+    go(owner)
+    expect(owner, "done")
+    assert (_values(lake)[1], _values(lake)[2]) == ("held", "old")
+    _check_no_litter(lake)
+
+
+def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("fork-go-on", lake)
+    go(owner)
+    assert expect(owner, "done") == ["7"]
+    assert _values(lake)[1] == "held"
+    _check_no_litter(lake)
+
+
+# Data sets inside data sets
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Path:
+    tables = {f"{'ab'[n]}/f0.parquet": pa.table({"id": range(10 * n, 10 * n + 4), "x": ["old"] * 4}) for n in (0, 1)}
+    write_lake(tmp_path / "nested", tables)
+    return tmp_path / "nested"
+
+
+@pytest.mark.parametrize(("holding", "waiting"), [("", "a"), ("a", "")])
+def test_writers_of_data_sets_inside_each_other_take_turns(
+    nested: Path, writer: Callable[..., Any], holding: str, waiting: str
+) -> None:
+    owner = writer("hold-match", nested / holding, 30_000)
+    go(owner)
+    expect(owner, "holding")
+    with pytest.raises(DatasetLockedError, match=rf"{nested} is locked by .*waited 0\.2 s"):
+        PyArrowDatasetIO().merge(_one(1, "mine"), str(nested / waiting), "upsert", ["id"], lock_timeout=0.2)
+    owner.kill()
+    owner.wait()
+    assert (
+        PyArrowDatasetIO().merge(_one(1, "mine"), str(nested / waiting), "upsert", ["id"], lock_timeout=5).updated == 1
+    )
+    assert _values(nested / "a")[1] == "mine"
+
+
+def test_writers_of_neighbours_do_not_wait_for_each_other(nested: Path, writer: Callable[..., Any]) -> None:
+    owner = writer("hold-match", nested / "a", 30_000)
+    go(owner)
+    expect(owner, "holding")
+    PyArrowDatasetIO().merge(_one(11, "mine"), str(nested / "b"), "upsert", ["id"], lock_timeout=0)
+    assert _values(nested / "b")[11] == "mine"
+
+
 # Readers during in-place merges
 
 

@@ -69,15 +69,15 @@ def _kill_in_mid_commit(server: Server, lake: Path) -> None:
     labels = server.points("merge", lake.with_name("rehearsal"))
     shutil.rmtree(lake.with_name("rehearsal"))
     assert server.run("merge", lake, _index(labels, "rename", "file-00002"))
-    assert _journals(lake), "the neighbour must be in mid-commit"
+    assert _markers(lake), "the neighbour must be in mid-commit"
 
 
 def _index(labels: list[str], method: str, name: str) -> int:
     return next(i for i, label in enumerate(labels) if label.startswith(method + " ") and name in label)
 
 
-def _journals(lake: Path) -> list[Path]:
-    return list(lake.parent.glob(f".fsspeckit-{lake.name}/.staging_*/journal.json"))
+def _markers(lake: Path) -> list[Path]:
+    return list(lake.glob(".fsspeckit-commit-*"))
 
 
 # What should be there, in plain Python
@@ -113,7 +113,7 @@ def _found(lake: Path) -> Any:
 def check_after_death(scene: Scene, old: Rows, new: Rows, where: str) -> str:
     """Readers change nothing, the next write puts things right; says which of both the dead writer left."""
     lake = scene.scratch / "lake"
-    committed = bool(_journals(lake))
+    committed = bool(_markers(lake))
     check_readers(lake, committed, where)
     missing = (old.keys() & new.keys()) - {row["id"] for row in rows(lake)}
     assert not missing, f"killed at {where}: old files were removed before the new ones stood"
@@ -281,10 +281,13 @@ def test_recover_says_what_it_did(scene: Scene) -> None:
 
 
 def test_a_deleted_data_set_stays_deleted(scene: Scene) -> None:
-    """Its recorded commit is not carried out in the data set that takes its name."""
+    """Its recorded commit is not carried out in the data set that takes its name, and goes only when told to."""
     dead = _dead(scene, *DEATHS["half applied"])
     lake = dead.fresh()
     shutil.rmtree(lake)
-    PyArrowDatasetIO().merge(NEXT, str(lake), "upsert", ["id"], ["p"])
+    with pytest.warns(UserWarning, match=r"commit for another folder.*moved or deleted.*left alone.*recover --discard"):
+        PyArrowDatasetIO().merge(NEXT, str(lake), "upsert", ["id"], ["p"])
+    assert _found(lake) == _multiset(_as_rows(NEXT))
+    assert recover(str(lake), discard=True)
     assert _found(lake) == _multiset(_as_rows(NEXT))
     check_litter(dead, "deletion")

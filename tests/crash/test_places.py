@@ -66,7 +66,7 @@ def test_a_data_set_that_cannot_be_written(ground: Path) -> None:
     _give_to_nobody(parent)
     before = lakes.snapshot(parent)
     answer = merge_restricted(lake, NOBODY)
-    assert answer.error == "DatasetMergeError"
+    assert answer.error == "StorageError"
     assert "Permission denied" in answer.message and "nothing was changed" in answer.message
     assert str(lake) in answer.message
     assert lakes.snapshot(parent) == before
@@ -81,7 +81,7 @@ def test_a_partition_that_cannot_be_written(ground: Path) -> None:
     _give_to_nobody(parent, parent / "lake", parent / "lake/p=1")
     before = lakes.snapshot(parent)
     answer = merge_restricted(parent / "lake", NOBODY, partition=2)
-    assert answer.error == "DatasetMergeError"
+    assert answer.error == "StorageError"
     assert f"Cannot move files into {parent}/lake/p=2" in answer.message and "Permission denied" in answer.message
     assert lakes.snapshot(parent) == before
 
@@ -89,7 +89,7 @@ def test_a_partition_that_cannot_be_written(ground: Path) -> None:
 @as_root
 def test_a_parent_in_which_nothing_can_be_created(ground: Path) -> None:
     answer = merge_restricted(ground / "new", NOBODY)
-    assert answer.error == "DatasetMergeError"
+    assert answer.error == "StorageError"
     assert f"Cannot create {ground}/new" in answer.message and "Permission denied" in answer.message
     assert all_names(ground) == []
 

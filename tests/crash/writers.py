@@ -102,6 +102,34 @@ def fork_in_merge(lake: str) -> None:
     say("done")
 
 
+def fork_and_exit_in_merge(lake: str) -> None:
+    """Merge, and while the lock is held fork a process that ends as programs do: by unwinding what it inherited."""
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        say("holding")
+        sys.stdin.readline()
+
+    _before("rewrite", fork)
+    PyArrowDatasetIO().merge(pa.table({"id": [1], "x": ["held"]}), lake, "upsert", ["id"])
+    say("done")
+
+
+def fork_and_go_on(lake: str) -> None:
+    """Merge, and let a forked child go on with the same merge: it has no lock, and may not commit."""
+    children: list[int] = []
+    _before("rewrite", lambda: children.append(os.fork()))
+    try:
+        PyArrowDatasetIO().merge(pa.table({"id": [1], "x": ["held"]}), lake, "upsert", ["id"])
+    except Exception as error:
+        assert children == [0], error
+        os._exit(7 if "forked child cannot commit" in str(error) else 8)
+    say(f"done {os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])}")
+
+
 def _before(step: str, action: Callable[[], None]) -> None:
     original = getattr(PyArrowEngine, step)
 
@@ -122,6 +150,8 @@ WRITERS: dict[str, Callable[..., None]] = {
     "hold-match": hold_in("match"),
     "hold-rewrite": hold_in("rewrite"),
     "fork": fork_in_merge,
+    "fork-exit": fork_and_exit_in_merge,
+    "fork-go-on": fork_and_go_on,
 }
 
 if __name__ == "__main__":

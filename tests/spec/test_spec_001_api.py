@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import inspect
 import math
 from decimal import Decimal
@@ -15,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import spoil_pages
+from fsspeckit.api import recover
 from fsspeckit.core import incremental as api
-from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.errors import CommitUnfinishedError, UnreadableFileError
+from fsspeckit.core.storage import LocalStorage
 from support import all_names, rows, write_lake
 
 REQUIRED = inspect.Parameter.empty
@@ -481,6 +484,44 @@ def test_cleanup_on_failure(tmp_path: Path) -> None:
     manager.cleanup_staging_files()
     manager.cleanup_staging_files()
     assert all_names(lake) == ["a.parquet", "b.parquet"]
+
+
+def test_replacing_files_is_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rename fails: the first is not left alone, for the commit is recorded and then finished."""
+    lake = write_lake(tmp_path / "lake", {"a.parquet": pa.table({"id": [1]}), "p=1/b.parquet": pa.table({"id": [2]})})
+    manager, rename = api.IncrementalFileManager(), LocalStorage.rename
+    staging = manager.create_staging_directory(lake)
+    write_lake(staging, {"x": pa.table({"id": [10]}), "y": pa.table({"id": [20]})})
+    sources, targets = [f"{staging}/x", f"{staging}/y"], [f"{lake}/a.parquet", f"{lake}/p=1/b.parquet"]
+
+    def replace_failing_at(name: str) -> None:
+        def fail(storage: LocalStorage, source: str, target: str) -> None:
+            if target.endswith(name):
+                raise OSError(errno.EIO, "broken disk")
+            rename(storage, source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStorage, "rename", fail)
+            manager.atomic_replace_files(sources, targets)
+
+    with pytest.raises(OSError, match=r"broken disk.*Nothing was changed"):
+        replace_failing_at("file-00001")
+    assert [row["id"] for row in rows(lake) if row["id"] < 10] == [1, 2]
+    assert all(Path(source).exists() for source in sources)
+    with pytest.raises(CommitUnfinishedError, match=r"recorded; do not repeat it.*broken disk"):
+        replace_failing_at("b.parquet")
+    recover(lake)
+    manager.cleanup_staging_files()
+    assert [row["id"] for row in rows(lake)] == [10, 20]
+    assert all_names(lake) == ["a.parquet", "p=1", "p=1/b.parquet"]
+
+
+def test_files_that_are_no_data_are_not_replaced(tmp_path: Path) -> None:
+    for name in ("new", "notes.txt"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(ValueError, match=r"Not names of data files: .*notes.txt.*nothing was replaced"):
+        api.IncrementalFileManager().atomic_replace_files([f"{tmp_path}/new"], [f"{tmp_path}/notes.txt"])
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"new": "new", "notes.txt": "notes.txt"}
 
 
 def test_cleanup_leaves_other_writers_alone(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from fsspeckit.cli.options import ENGINES, MergeOptions, merge_options
 from fsspeckit.cli.output import emit, emit_json, save_html
 from fsspeckit.cli.sources import find, read_sources
 
-_EPILOG = "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 130 interrupted."
+_EPILOG = (
+    "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 3 recorded but not finished (do not "
+    "repeat it: run `fsspeckit recover`), 130 interrupted."
+)
 
 
 @click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -113,14 +116,20 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
 @click.argument("target")
 @click.option("--lock-timeout", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def recover(target: str, lock_timeout: float, as_json: bool) -> None:
-    """Finish or undo what a killed writer left in the data set TARGET."""
-    from fsspeckit.api import recover as finish
+@click.option("--finish", is_flag=True, help="Carry a recorded commit out although files have changed since.")
+@click.option("--discard", is_flag=True, help="Give a recorded commit up; says which files stay half done.")
+def recover(target: str, lock_timeout: float, as_json: bool, finish: bool, discard: bool) -> None:
+    """Finish or clear away what a killed writer left in the data set TARGET.
+
+    A recorded commit is finished if every file is as it expects; else nothing is changed, what was found is told, and
+    --finish or --discard decides.
+    """
+    from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
 
     if not _exists(target):
         raise ArgumentError(f"{target} does not exist.")
-    done = finish(target, lock_timeout=lock_timeout)
+    done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard)
     if as_json:
         emit_json({"target": target, "done": done})
     else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import warnings
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import click
 
 REFUSED = 1
+UNFINISHED = 3
 INTERRUPTED = 130
 
 _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "pyspark": "Spark", "py4j": "Spark"}
@@ -27,17 +28,14 @@ class Commands(click.Group):
                 "Interrupted", "a commit that is already recorded is finished by the next write or `fsspeckit recover`."
             )
             ctx.exit(INTERRUPTED)
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # `fsspeckit … | head`: click ends quietly
-                raise
-            _refuse(ctx, _os_message(error))
         except click.ClickException:
             raise
         except Exception as error:
             message = _refusal(error)
             if message is None:
                 raise
-            _refuse(ctx, message)
+            say("Error", message)
+            ctx.exit(_exit_code(error))
 
 
 def say(kind: str, message: str) -> None:
@@ -46,21 +44,24 @@ def say(kind: str, message: str) -> None:
     click.echo(f"{click.style(kind + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
 
 
-def _refuse(ctx: click.Context, message: str) -> NoReturn:
-    say("Error", message)
-    ctx.exit(REFUSED)
-
-
 def _refusal(error: Exception) -> str | None:
     """What to say of an error that is the user's to mend; `None` for one that is ours."""
     from fsspeckit.core.errors import FsspeckitError
 
     if isinstance(error, FsspeckitError):
         return str(error)
+    if isinstance(error, OSError):
+        return None if error.errno == errno.EPIPE else _os_message(error)  # `fsspeckit … | head`: click ends quietly
     library = _LIBRARIES.get(type(error).__module__.partition(".")[0])
     if library is not None:
         return f"{library} failed: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
     return None
+
+
+def _exit_code(error: Exception) -> int:
+    from fsspeckit.core.errors import CommitUnfinishedError
+
+    return UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED
 
 
 def _os_message(error: OSError) -> str:

@@ -6,6 +6,7 @@
     │   ├── TargetChangedError           a foreign program changed the target between plan and commit
     │   ├── UnreadableFileError          a file of the target (or source) cannot be read; it is named
     │   ├── LayoutError                  the writer cannot reproduce this file's Parquet layout
+    │   ├── StorageError                 the file system failed (also an OSError); the data set is as it was
     │   └── CommitUnfinishedError        the commit is recorded but not all applied; `fsspeckit recover` finishes it
     └── MergeValidationError             the input is wrong (also a ValueError); the data set is as it was
         ├── ArgumentError                strategy, key columns, options
@@ -54,8 +55,17 @@ class LayoutError(DatasetMergeError):
     """The file's Parquet layout cannot be written again exactly; refused rather than changed."""
 
 
+class StorageError(DatasetMergeError, OSError):
+    """The file system failed before anything was recorded; `errno` is that of the failed call."""
+
+    def __init__(self, message: str, cause: OSError | None = None, **context: Any) -> None:
+        super().__init__(message, **context)
+        if cause is not None:
+            self.errno = cause.errno
+
+
 class CommitUnfinishedError(DatasetMergeError):
-    """The commit point was passed but not every step was applied."""
+    """The commit is recorded but not all of it applied. Do not repeat it: `fsspeckit recover` finishes it."""
 
 
 class MergeValidationError(FsspeckitError, ValueError):

@@ -1,17 +1,23 @@
-"""The door of spec 001: its names, all of them the code that the pipeline runs."""
+"""The door of spec 001: its names, thin over the code that the pipeline runs."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import posixpath
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.commit.staging import IncrementalFileManager
-from fsspeckit.core.model import MergeFileMetadata, MergeResult
+from fsspeckit.core.commit import staging
+from fsspeckit.core.commit.session import Session, writing
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import MergeFileMetadata, MergeResult, Staged
 from fsspeckit.core.plan.confirm import confirm_affected_files
-from fsspeckit.core.plan.listing import list_dataset_files
+from fsspeckit.core.plan.listing import is_data_file, list_dataset_files, list_files
 from fsspeckit.core.plan.partitions import parse_hive_partition_path
 from fsspeckit.core.plan.prune import (
     ConservativeMembershipChecker,
@@ -19,6 +25,7 @@ from fsspeckit.core.plan.prune import (
     ParquetMetadataAnalyzer,
     PartitionPruner,
 )
+from fsspeckit.core.storage import Location, Storage, locate
 from fsspeckit.core.validate import validate_no_null_keys, validate_partition_column_immutability
 
 __all__ = [
@@ -99,3 +106,64 @@ def plan_incremental_rewrite(
         new_files=[],
         affected_rows=sum(f.total_rows for f in affected),
     )
+
+
+class IncrementalFileManager:
+    """Stage, replace and clean up files, for callers who bring their own."""
+
+    def __init__(self) -> None:
+        self._created: list[tuple[Storage, str]] = []
+
+    def create_staging_directory(self, base_path: str, filesystem: Any = None) -> str:
+        """Make `<base>/.staging_<uuid>` and return its path."""
+        location = locate(base_path, filesystem)
+        name = f"{staging.PREFIX}{uuid.uuid4().hex}"
+        location.storage.make_folder(location.at(name))
+        self._created.append((location.storage, location.at(name)))
+        return location.show(name)
+
+    def atomic_replace_files(
+        self, source_files: Sequence[str], target_files: Sequence[str], filesystem: Any = None
+    ) -> None:
+        """Replace each target file by its source file, all of them or none: one commit to the folder they share."""
+        sources, targets = ([locate(f, filesystem) for f in files] for files in (source_files, target_files))
+        if len(sources) != len(targets):
+            raise ArgumentError(f"{len(sources)} source files for {len(targets)} target files; give one for each.")
+        foreign = [target.shown for target in targets if not is_data_file(target.name)]
+        if foreign:
+            raise ArgumentError(f"Not names of data files: {foreign}; nothing was replaced.")
+        missing = [source.shown for source in sources if source.storage.stat(source.root) is None]
+        if missing:
+            raise FileNotFoundError(f"Staged files not found: {missing}; nothing was replaced.")
+        if targets:
+            _replace_in_one_commit(sources, targets)
+
+    def cleanup_staging_files(self) -> None:
+        """Remove every staging directory that this object created."""
+        while self._created:
+            storage, path = self._created.pop()
+            if storage.is_dir(path):
+                staging.remove(storage, path)
+
+
+def _replace_in_one_commit(sources: Sequence[Location], targets: Sequence[Location]) -> None:
+    root = posixpath.commonpath([target.parent for target in targets])
+    shared = Location(targets[0].storage, root, os.path.dirname(targets[0].shown) or root)
+    with writing(shared) as session, contextlib.ExitStack() as undo:
+        files = {info.path: info for info in list_files(shared)}
+        paths = [posixpath.relpath(target.root, root) for target in targets]
+        folder, staged = session.stage(sorted({posixpath.dirname(path) for path in paths})), []
+        for number, (source, path) in enumerate(zip(sources, paths, strict=True)):
+            name = f"file-{number:05d}"
+            shared.storage.sync_file(source.root)
+            shared.storage.rename(source.root, posixpath.join(folder, name))
+            undo.callback(_move_back, session, posixpath.join(folder, name), source.root)
+            staged.append(Staged(name, path, rows=0, size=0))
+        session.commit(staged, [], tuple(files.values()))
+
+
+def _move_back(session: Session, staged: str, source: str) -> None:
+    """What was not committed is the caller's again."""
+    storage = session.location.storage
+    if not session.is_recorded and storage.stat(staged) is not None:
+        storage.rename(staged, source)

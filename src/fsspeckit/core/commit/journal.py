@@ -1,143 +1,206 @@
-"""The journal: what a commit does, written down before it is done.
+"""The journal: what a commit is for and what it does, written down before it is done.
 
-A journal in a staging folder is the commit point. Its steps are idempotent, so whoever finds one can carry it out
-from the start: staged files are renamed into place first, and only then are old files removed.
+For every file that comes or goes it tells the state that the commit expects to find. It lies in the staging folder and
+counts once the data set has its marker (`commit.marker`). It is read with suspicion: whoever can write beside a data
+set could have written it.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.commit.staging import JOURNAL
+from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
+from fsspeckit.core.plan.listing import SUMMARY_FILES, is_data_file
 from fsspeckit.core.storage import Location
 
-NAME = "journal.json"
-_FORMAT = 1
+_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A file as the commit saw it. All are hints: a copy has other inodes and often other times."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, info: FileInfo) -> State:
+        return cls(info.size, info.mtime_ns, info.inode)
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Rename `staged` (a name in the staging folder) to `path` (in the data set)."""
+    """Rename `staged` (a name in the staging folder) to `path` (in the data set), where `before` is now."""
 
     staged: str
     path: str
-    size: int
+    after: State
+    before: State | None
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Remove `path` if it is still the file that was there when the journal was written."""
-
     path: str
-    size: int
-    mtime_ns: int
+    before: State
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
+    """`root` and `inode` are the data set's folder when the journal was written."""
+
+    root: str
+    inode: int
     additions: tuple[Addition, ...]
     removals: tuple[Removal, ...]
 
-    @classmethod
-    def of(cls, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> Journal:
-        return cls(
-            tuple(Addition(s.staged, s.path, s.size) for s in staged),
-            tuple(Removal(f.path, f.size, f.mtime_ns) for f in removed),
-        )
+    @property
+    def paths(self) -> list[str]:
+        return [a.path for a in self.additions] + [r.path for r in self.removals]
+
+    @property
+    def is_first_form(self) -> bool:
+        return not self.root
 
     def to_bytes(self) -> bytes:
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=1).encode()
 
-    @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Journal:
-        """Read a journal; one that is not ours, or names a path outside the data set, is refused."""
-        try:
-            raw = json.loads(data)
-            if raw["format"] != _FORMAT:
-                raise ValueError(f"unknown format {raw['format']!r}")
-            journal = cls(tuple(Addition(**a) for a in raw["additions"]), tuple(Removal(**r) for r in raw["removals"]))
-            for path in [a.path for a in journal.additions] + [r.path for r in journal.removals]:
-                _check_inside(path)
-            for addition in journal.additions:
-                _check_name(addition.staged)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CommitUnfinishedError(
-                f"The journal {where} cannot be used: {error}. Nothing was changed; if it is not yours, move it away.",
-                operation="recover",
-            ) from error
-        return journal
+
+def plan(
+    location: Location, staging: str, staged: Sequence[Staged], removed: Sequence[FileInfo], known: Sequence[FileInfo]
+) -> Journal:
+    """The journal of a commit to a data set whose files are `known`."""
+    before = {info.path: State.of(info) for info in known}
+    journal = Journal(
+        location.root,
+        inode_of(location),
+        tuple(
+            Addition(s.staged, s.path, _stat(location, posixpath.join(staging, s.staged)), before.get(s.path))
+            for s in staged
+        ),
+        tuple(Removal(f.path, State.of(f)) for f in removed),
+    )
+    try:
+        _check(location, journal)
+    except ValueError as error:
+        raise DatasetMergeError(
+            f"Cannot commit to {location.shown}: {error}. Nothing was changed.", operation="commit"
+        ) from None
+    return journal
 
 
-def _check_inside(path: str) -> None:
-    parts = path.split("/")
-    if {"", ".", ".."} & set(parts) or "\0" in path:
-        raise ValueError(f"{path!r} is not a path inside the data set")
+def _stat(location: Location, path: str) -> State:
+    info = location.storage.stat(path)
+    if info is None:
+        raise FileNotFoundError(2, "a staged file is gone", path)
+    return State.of(info)
 
 
-def _check_name(name: str) -> None:
-    if name in ("", ".", "..") or {"/", "\0"} & set(name):
-        raise ValueError(f"{name!r} is not a file name")
+def inode_of(location: Location) -> int:
+    info = location.storage.stat(location.root)
+    return info.inode if info is not None else 0
 
 
 def write(location: Location, staging: str, journal: Journal) -> None:
-    """The commit point: once the renamed journal is on disk, the commit will be finished by someone."""
+    """Make the staged files and the journal durable. Nothing is committed yet."""
     storage = location.storage
     storage.sync_folder(staging)
-    draft = posixpath.join(staging, f".{NAME}")
+    draft = posixpath.join(staging, f".{JOURNAL}")
     storage.write_bytes(draft, journal.to_bytes())
     storage.sync_file(draft)
-    storage.rename(draft, posixpath.join(staging, NAME))
+    storage.rename(draft, posixpath.join(staging, JOURNAL))
     storage.sync_folder(staging)
     storage.sync_folder(posixpath.dirname(staging))
     storage.sync_folder(posixpath.dirname(posixpath.dirname(staging)))
 
 
-def apply(location: Location, staging: str, journal: Journal) -> None:
-    """Carry out the journal, from wherever an earlier attempt stopped."""
-    folders: set[str] = set()
+def exists(location: Location, staging: str) -> bool:
+    """Is there a journal, or something in its place?"""
+    path = posixpath.join(staging, JOURNAL)
+    return location.storage.stat(path) is not None or location.storage.is_link(path)
+
+
+def read(location: Location, staging: str) -> Journal:
+    """Read a journal; one that is not ours, or reaches for anything but data files of the data set, is refused."""
+    path = posixpath.join(staging, JOURNAL)
+    try:
+        journal = _parse(location.storage.read_bytes(path))
+        _check(location, journal)
+        for addition in journal.additions:
+            staged = posixpath.join(staging, addition.staged)
+            if not location.storage.is_plain(staged) and location.storage.stat(staged) is not None:
+                raise ValueError(f"{addition.staged!r} is not a plain file")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CommitUnfinishedError(
+            f"The journal {path} cannot be used: {error}. Nothing was changed; if it is not yours, move it away.",
+            operation="recover",
+        ) from error
+    return journal
+
+
+def _parse(data: bytes) -> Journal:
+    raw = json.loads(data)
+    if raw["format"] not in (1, _FORMAT):
+        raise ValueError(f"unknown format {raw['format']!r}")
+    return _first_form(raw) if raw["format"] == 1 else _second_form(raw)
+
+
+def _second_form(raw: Mapping[str, Any]) -> Journal:
+    additions = [
+        Addition(a["staged"], a["path"], _state(a["after"]), None if a["before"] is None else _state(a["before"]))
+        for a in raw["additions"]
+    ]
+    removals = [Removal(r["path"], _state(r["before"])) for r in raw["removals"]]
+    return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals))
+
+
+ANYTHING = State(-1, 0, 0)
+
+
+def _first_form(raw: Mapping[str, Any]) -> Journal:
+    """Version 0.1 wrote neither the data set's identity nor what a new file replaces, and knew no marker."""
+    additions = [Addition(a["staged"], a["path"], State(int(a["size"]), 0, 0), ANYTHING) for a in raw["additions"]]
+    removals = [Removal(r["path"], State(int(r["size"]), int(r["mtime_ns"]), 0)) for r in raw["removals"]]
+    return Journal("", 0, tuple(additions), tuple(removals))
+
+
+def _state(raw: Mapping[str, Any]) -> State:
+    return State(int(raw["size"]), int(raw["mtime_ns"]), int(raw["inode"]))
+
+
+def _check(location: Location, journal: Journal) -> None:
+    """Every path is a data file inside the data set, also after links, and none is named twice."""
+    for path in journal.paths:
+        _check_inside(path)
     for addition in journal.additions:
-        _add(location, staging, addition, folders)
-    for removal in journal.removals:
-        _remove(location, removal, folders)
-    for folder in sorted(folders):
-        location.storage.sync_folder(folder)
+        _check_name(addition.staged)
+    if len(set(journal.paths)) < len(journal.paths):
+        raise ValueError("it names a file twice")
+    root = location.storage.resolve(location.root)
+    for folder, path in {posixpath.dirname(p): p for p in journal.paths}.items():
+        target = location.storage.resolve(location.at(folder))
+        if target != root and not target.startswith(root.rstrip("/") + "/"):
+            raise ValueError(f"{path!r} lies behind a link that leads out of the data set")
 
 
-def _add(location: Location, staging: str, addition: Addition, folders: set[str]) -> None:
-    storage = location.storage
-    source, target = posixpath.join(staging, addition.staged), location.at(addition.path)
-    folder = posixpath.dirname(target)
-    if storage.stat(source) is None:
-        there = storage.stat(target)
-        if there is None or there.size != addition.size:
-            raise CommitUnfinishedError(
-                f"{location.show(addition.path)} was to be replaced by {source}, which is gone. Restore either file, "
-                "then run `fsspeckit recover`.",
-                operation="recover",
-            )
-    else:
-        for made in storage.make_folder(folder):
-            folders.add(posixpath.dirname(made))
-        _remove_checksum(location, addition.path)
-        storage.rename(source, target)
-    folders.add(folder)
+def _check_inside(path: str) -> None:
+    parts = path.split("/")
+    if {"", ".", ".."} & set(parts) or "\0" in path or not _is_utf8(path):
+        raise ValueError(f"{path!r} is not a path inside the data set")
+    if not is_data_file(parts[-1]) and path not in SUMMARY_FILES:
+        raise ValueError(f"{path!r} is not a data file")
 
 
-def _remove(location: Location, removal: Removal, folders: set[str]) -> None:
-    there = location.storage.stat(location.at(removal.path))
-    if there is not None and (there.size, there.mtime_ns) == (removal.size, removal.mtime_ns):
-        _remove_checksum(location, removal.path)
-        location.storage.remove(location.at(removal.path))
-        folders.add(posixpath.dirname(location.at(removal.path)))
+def _check_name(name: str) -> None:
+    if name in ("", ".", "..") or {"/", "\0"} & set(name) or not _is_utf8(name):
+        raise ValueError(f"{name!r} is not a file name")
 
 
-def _remove_checksum(location: Location, path: str) -> None:
-    """Spark checks `.name.crc` against the file beside it; one that outlives its file makes the new one unreadable."""
-    folder, _, name = path.rpartition("/")
-    checksum = location.at(posixpath.join(folder, f".{name}.crc"))
-    if location.storage.stat(checksum) is not None:
-        location.storage.remove(checksum)
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)

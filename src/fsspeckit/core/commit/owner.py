@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -15,10 +16,11 @@ NAME = "owner"
 
 
 def announce(storage: Storage, home: str, since: float) -> None:
-    """Write this process down in a folder beside the data set; it goes with the folder."""
-    storage.make_folder(home)
+    """Write this process down in a folder beside the data set, if that can be; it goes with the folder."""
     who = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
-    storage.write_bytes(posixpath.join(home, NAME), json.dumps(who).encode())
+    with contextlib.suppress(OSError):
+        storage.make_folder(home)
+        storage.write_bytes(posixpath.join(home, NAME), json.dumps(who).encode())
 
 
 def describe(storage: Storage, homes: Iterable[str]) -> str:

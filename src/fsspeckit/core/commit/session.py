@@ -1,11 +1,11 @@
-"""One writer at a time: lock, recover what a dead writer left, stage, check, commit.
+"""One writer at a time: lock, put in order what a dead writer left, stage, check, commit.
 
     with writing(location) as session:
-        ...                        # write files into session.staging
+        ...                        # write files into session.stage(folders)
         session.commit(staged, removed, expected)
 
-Dying before the journal is written leaves the old data set; dying after it is finished by the next writer of any
-engine, or by `fsspeckit recover`.
+A commit is recorded at one moment, when its marker is made in the data set. Dying, or failing, before it leaves the old
+data set; from then on the commit is finished by this writer, the next one of any engine, or `fsspeckit recover`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import os
 import posixpath
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fsspeckit.core.commit import journal, owner, staging
-from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, TargetChangedError, TargetError
+from fsspeckit.core.commit import journal, marker, owner, staging
+from fsspeckit.core.commit.recovery import Way, does_not_fit, recover_locked, unfinished, warn_unfinished
+from fsspeckit.core.commit.steps import MisfitError, Steps
+from fsspeckit.core.errors import (
+    CommitUnfinishedError,
+    DatasetMergeError,
+    FsspeckitError,
+    StorageError,
+    TargetChangedError,
+    TargetError,
+)
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.plan.listing import check_plain, list_files, summary_files
 from fsspeckit.core.storage import Location
+
+__all__ = ["Session", "check_unchanged", "recover", "unfinished", "warn_unfinished", "writing"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -32,33 +43,51 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 @contextlib.contextmanager
 def writing(location: Location, lock_timeout: float = 60) -> Iterator[Session]:
     """Hold the data set for writing. What the session staged and did not commit is gone when it ends."""
-    with _holding(location, lock_timeout) as made:
-        recover_locked(location, new=bool(made))
-        session = Session(location)
+    with _holding(location, lock_timeout) as (is_here, made):
         try:
-            session.announce()
-            yield session
+            recover_locked(location, new=bool(made))
+            with contextlib.closing(Session(location, is_here)) as session:
+                session.announce()
+                yield session
         except OSError as error:
-            if error.errno in _FULL:
-                raise _no_room(location, error) from error
-            raise
-        finally:
-            session.close()
+            raise _ours(error, _cannot_write(location, error), "stage") from error
+
+
+def recover(location: Location, lock_timeout: float = 60, way: Way | None = None) -> list[str]:
+    """Finish or clear away what dead writers left in this data set; says what was done.
+
+    What does not fit is refused, unless `way` says to `finish` it all the same or to `discard` it.
+    """
+    if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
+        return []
+    with _holding(location, lock_timeout) as (_, made):
+        return recover_locked(location, way, new=bool(made))
 
 
 @contextlib.contextmanager
-def _holding(location: Location, lock_timeout: float) -> Iterator[list[str]]:
-    """Make the data set's folder if need be, and lock it; yields the folders made."""
-    location.storage.check_lockable(location.root)
-    check_plain(location)
-    made = _make_root(location)
-    with location.storage.lock(location.root, lock_timeout, lambda: _owner(location)):
+def _holding(location: Location, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
+    """Make the data set's folder if need be, and lock it; yields whether it still is here, and the folders made."""
+    with contextlib.ExitStack() as stack:
         try:
-            yield made
+            location.storage.check_lockable(location.root)
+            check_plain(location)
+            made = _make_root(location)
+            lock = location.storage.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
+            is_here = stack.enter_context(lock)
+        except OSError as error:
+            raise _ours(error, f"Cannot lock {location.shown}: {error}. Nothing was begun.", "lock") from error
+        process = os.getpid()
+        try:
+            yield is_here, made
         finally:  # a data set that did not come to be leaves no folder behind; others may wait for the lock on it
-            for folder in reversed(made):
-                with contextlib.suppress(OSError):
-                    location.storage.remove_folder(folder)
+            if os.getpid() == process:
+                _remove_empty(location, made)
+
+
+def _remove_empty(location: Location, folders: Sequence[str]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            location.storage.remove_folder(folder)
 
 
 def _is_pattern(location: Location) -> bool:
@@ -76,20 +105,24 @@ def _make_root(location: Location) -> list[str]:
         for folder in made:
             location.storage.sync_folder(posixpath.dirname(folder))
     except OSError as error:
-        raise DatasetMergeError(f"Cannot create {location.shown}: {error}.", operation="stage") from error
+        raise StorageError(
+            f"Cannot create {location.shown}: {error}. Nothing was begun.", error, operation="stage"
+        ) from error
     return made
 
 
-def _owner(location: Location) -> str:
-    return owner.describe(location.storage, staging.homes(location))
+def _owner(location: Location, folder: str) -> str:
+    return owner.describe(location.storage, staging.homes(replace(location, root=folder)))
 
 
-def _no_room(location: Location, error: OSError) -> DatasetMergeError:
-    return DatasetMergeError(
-        f"Cannot write to {location.shown}: {error}. New files are staged beside the data set before they replace old "
-        "ones; make room for them. Nothing was changed.",
-        operation="stage",
-    )
+def _cannot_write(location: Location, error: OSError) -> str:
+    advice = " New files are staged beside the data set before they replace old ones; make room for them."
+    return f"Cannot write to {location.shown}: {error}.{advice if error.errno in _FULL else ''} Nothing was changed."
+
+
+def _ours(error: OSError, message: str, operation: str) -> OSError:
+    """An error of the file system that came before the commit was recorded, in our words."""
+    return error if isinstance(error, FsspeckitError) else StorageError(message, error, operation=operation)
 
 
 @dataclass
@@ -97,15 +130,22 @@ class Session:
     """A writer that holds the lock."""
 
     location: Location
+    _is_here: Callable[[], bool]
     _since: float = field(default_factory=time.time)
+    _process: int = field(default_factory=os.getpid)
     _staging: str | None = None
+    _release: Callable[[], None] | None = None
     _probed: set[str] = field(default_factory=set)
-    _state: Literal["open", "recorded", "done"] = "open"
+    _state: Literal["open", "recording", "recorded", "done"] = "open"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Has a commit passed its commit point, or may it have?"""
+        return self._state != "open"
 
     def announce(self) -> None:
         """Tell those who wait who we are, from the first moment if the parent can be written."""
-        with contextlib.suppress(OSError):
-            owner.announce(self.location.storage, staging.homes(self.location)[0], self._since)
+        owner.announce(self.location.storage, staging.homes(self.location)[0], self._since)
 
     def stage(self, folders: Sequence[str]) -> str:
         """The staging folder, made on first use; a rename from it into `folders` is known to work."""
@@ -113,6 +153,7 @@ class Session:
         self._probed.update(unknown)
         if self._staging is None:
             self._staging = staging.create(self.location, unknown)
+            self._release = self.location.storage.claim(self._staging)
             owner.announce(self.location.storage, posixpath.dirname(self._staging), self._since)
         else:
             staging.check_reach(self.location, self._staging, unknown)
@@ -123,25 +164,63 @@ class Session:
         if not staged and not removed:
             return
         folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
+        self._check_place()
         check_unchanged(self.location, expected)
         self._check_free([s.path for s in staged], {f.path for f in expected})
         summaries = [info for name in summary_files(self.location) if (info := self._stat(name))]
         replaced = {s.path for s in staged}
         gone = [f for f in removed if f.path not in replaced]
-        record = journal.Journal.of(staged, [*gone, *summaries])
+        record = journal.plan(self.location, folder, staged, [*gone, *summaries], expected)
         journal.write(self.location, folder, record)
-        self._state = "recorded"
+        self._record(Steps(self.location, folder, record))
+
+    def _record(self, steps: Steps) -> None:
+        """The commit point, and what comes after it: every error says that the commit is recorded."""
+        commit = staging.commit_of(steps.staging)
+        self._state = "recording"
         try:
-            self._finish(folder, record)
-        except KeyboardInterrupt:
-            self._finish(folder, record)
-            raise
+            marker.make(self.location, commit)
+            self._finish(steps, commit)
+        except MisfitError as error:
+            raise does_not_fit(self.location, [str(error)]) from None
         except OSError as error:
+            if self._is_not_recorded(commit):
+                raise
             raise CommitUnfinishedError(
-                f"The commit to {self.location.shown} is recorded but could not be finished: {error}. Remove the cause "
-                "and run `fsspeckit recover`, or write again.",
+                f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
+                f"{error}. Remove the cause and run `fsspeckit recover {self.location.shown}`; the next write finishes "
+                "it too.",
                 operation="commit",
             ) from error
+        except (KeyboardInterrupt, SystemExit):
+            if not self._is_not_recorded(commit):
+                with contextlib.suppress(OSError, MisfitError):  # the next writer will say so
+                    self._finish(steps, commit)
+            raise
+
+    def _is_not_recorded(self, commit: str) -> bool:
+        """Did the commit fail before its marker was made? Where that cannot be told, it did not."""
+        with contextlib.suppress(OSError):
+            if self._state == "recording" and not marker.is_made(self.location, commit):
+                self._state = "open"
+                return True
+        return False
+
+    def _finish(self, steps: Steps, commit: str) -> None:
+        self._state = "recorded"
+        steps.apply()
+        marker.remove(self.location, commit)
+        self._state = "done"
+
+    def _check_place(self) -> None:
+        """Refuse in a forked child, which has no lock, and where the path has come to name another folder."""
+        if os.getpid() != self._process:
+            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        if not self._is_here():
+            raise TargetChangedError(
+                f"{self.location.shown} was moved or replaced while the merge was under way; nothing was changed.",
+                operation="commit",
+            )
 
     def _check_free(self, paths: Sequence[str], known: set[str]) -> None:
         """A new file may only take a name that nobody has."""
@@ -166,16 +245,30 @@ class Session:
         info = self.location.storage.stat(self.location.at(name))
         return info and replace(info, path=name)
 
-    def _finish(self, folder: str, record: journal.Journal) -> None:
-        journal.apply(self.location, folder, record)
-        _discard(self.location)
-        self._state = "done"
-
     def close(self) -> None:
-        """Leave nothing of ours, unless a journal still has to be carried out."""
+        """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
+        if os.getpid() != self._process:
+            return
+        try:
+            self._clear()
+        except (KeyboardInterrupt, SystemExit):
+            self._clear()
+            raise
+        finally:
+            if self._release is not None:
+                self._release()
+
+    def _clear(self) -> None:
+        if self._state in ("open", "done"):
+            with contextlib.suppress(OSError):
+                self._remove_ours()
+
+    def _remove_ours(self) -> None:
         if self._state == "open":
             staging.remove_probes(self.location, self._probed)
-            _discard(self.location)
+        if self._staging is not None and self.location.storage.is_dir(self._staging):
+            staging.discard(self.location, self._staging)
+        staging.remove_homes(self.location)
 
 
 def check_unchanged(location: Location, expected: Sequence[FileInfo]) -> None:
@@ -195,79 +288,3 @@ def _change(before: FileInfo | None, now: FileInfo | None) -> str:
     if before is None:
         return "is new"
     return "is gone" if now is None else "was changed"
-
-
-def _discard(location: Location) -> None:
-    """Remove all staging. We hold the lock and have finished what others left: it is ours."""
-    for folder in staging.leftovers(location):
-        _remove_staging(location, folder)
-    staging.remove_homes(location)
-
-
-def _remove_staging(location: Location, folder: str) -> None:
-    """The journal goes first, and for good: without it the rest is only litter."""
-    if location.storage.stat(posixpath.join(folder, journal.NAME)) is not None:
-        location.storage.remove(posixpath.join(folder, journal.NAME))
-        location.storage.sync_folder(folder)
-    staging.remove(location.storage, folder)
-
-
-def recover(location: Location, lock_timeout: float = 60) -> list[str]:
-    """Finish or undo what dead writers left in this data set; says what was done."""
-    if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
-        return []
-    with _holding(location, lock_timeout) as made:
-        return recover_locked(location, new=bool(made))
-
-
-def recover_locked(location: Location, new: bool = False) -> list[str]:
-    """Finish or undo what dead writers left. A folder that is new and empty is not the data set they wrote to."""
-    deleted = new and not location.storage.names(location.root)
-    try:
-        found = list(staging.leftovers(location))
-        for probe in _stray_probes(location) if found else ():
-            location.storage.remove(location.at(probe))
-        done = [_recover_one(location, folder, deleted) for folder in found]
-        staging.remove_homes(location)
-    except OSError as error:
-        raise CommitUnfinishedError(
-            f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
-            "cause (it may belong to another user), then run `fsspeckit recover`, or write again.",
-            operation="recover",
-        ) from error
-    return done
-
-
-def _recover_one(location: Location, folder: str, deleted: bool) -> str:
-    path = posixpath.join(folder, journal.NAME)
-    if deleted or location.storage.stat(path) is None:
-        _remove_staging(location, folder)
-        return f"removed the unfinished work in {folder}"
-    record = journal.Journal.from_bytes(location.storage.read_bytes(path), path)
-    journal.apply(location, folder, record)
-    _remove_staging(location, folder)
-    return (
-        f"finished the commit in {folder}: {len(record.additions)} file(s) put in place, {len(record.removals)} removed"
-    )
-
-
-def _stray_probes(location: Location) -> list[str]:
-    found = location.storage.walk(location.root)
-    return [f.path for f in found if f.path.rsplit("/", 1)[-1].startswith(staging.PROBE) and f.size == 0]
-
-
-def unfinished(location: Location) -> list[str]:
-    """Journals that a dead writer left; readers warn of them and change nothing."""
-    names = (posixpath.join(folder, journal.NAME) for folder in staging.leftovers(location))
-    return [name for name in names if location.storage.stat(name) is not None]
-
-
-def warn_unfinished(location: Location) -> None:
-    """Readers warn: a dead writer's commit is recorded, but maybe only half of it can be seen."""
-    found = unfinished(location)
-    if found:
-        warnings.warn(
-            f"{location.shown} has an unfinished commit ({found[0]}); rows may be missing or doubled until "
-            "`fsspeckit recover` or the next write finishes it.",
-            stacklevel=3,
-        )

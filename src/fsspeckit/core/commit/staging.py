@@ -13,25 +13,27 @@ import posixpath
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from fsspeckit.core.commit import owner
-from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.storage import Location, Storage, locate
+from fsspeckit.core.errors import StorageError
+from fsspeckit.core.storage import Location, Storage
 
+HOME = ".fsspeckit-"
 PREFIX = ".staging_"
 PROBE = ".fsspeckit-probe-"
+JOURNAL = "journal.json"
 
 
 def homes(location: Location) -> list[str]:
     """The folders that may hold this data set's staging, the preferred one first. Links would lead us elsewhere."""
-    beside = [posixpath.join(location.parent, f".fsspeckit-{location.name}")] if location.name else []
+    beside = [posixpath.join(location.parent, f"{HOME}{location.name}")] if location.name else []
     return [home for home in [*beside, location.at(".fsspeckit")] if not location.storage.is_link(home)]
 
 
 def create(location: Location, folders: Sequence[str]) -> str:
     """Make a staging folder from which a rename into every one of `folders` works: tried, not inferred."""
-    problems = []
+    problems: list[str] = []
+    last: OSError | None = None
     for home in homes(location):
         staging = posixpath.join(home, f"{PREFIX}{uuid.uuid4().hex}")
         try:
@@ -42,16 +44,25 @@ def create(location: Location, folders: Sequence[str]) -> str:
             return staging
         except OSError as error:
             problems.append(f"{home}: {error}")
-            remove_probes(location, folders)
-            with contextlib.suppress(OSError):
-                remove(location.storage, staging)
-            with contextlib.suppress(OSError):
-                location.storage.remove_folder(home)
-    raise DatasetMergeError(
+            last = error
+            _abandon(location, staging, folders)
+        except BaseException:
+            _abandon(location, staging, folders)
+            raise
+    raise StorageError(
         f"Cannot write to {location.shown}: {'; '.join(problems)}. Check the permissions, and that the data set is on "
         "one file system; nothing was changed.",
+        last,
         operation="stage",
     )
+
+
+def _abandon(location: Location, staging: str, folders: Iterable[str]) -> None:
+    remove_probes(location, folders)
+    with contextlib.suppress(OSError):
+        remove(location.storage, staging)
+    with contextlib.suppress(OSError):
+        location.storage.remove_folder(posixpath.dirname(staging))
 
 
 def check_reach(location: Location, staging: str, folders: Iterable[str]) -> None:
@@ -60,9 +71,10 @@ def check_reach(location: Location, staging: str, folders: Iterable[str]) -> Non
         try:
             _probe(location.storage, staging, location.at(folder))
         except OSError as error:
-            raise DatasetMergeError(
+            raise StorageError(
                 f"Cannot move files into {location.show(folder)}: {error}. Check its permissions and that it is on the "
                 "data set's file system; nothing was changed.",
+                error,
                 operation="stage",
             ) from error
 
@@ -85,6 +97,13 @@ def remove_probes(location: Location, folders: Iterable[str]) -> None:
                 location.storage.remove(posixpath.join(folder, name))
 
 
+def remove_stray_probes(location: Location) -> None:
+    """Probes that a killed writer left anywhere in the data set."""
+    for info in location.storage.walk(location.root):
+        if posixpath.basename(info.path).startswith(PROBE) and info.size == 0:
+            location.storage.remove(location.at(info.path))
+
+
 def check_names(location: Location, staging: str, folders: Iterable[str]) -> None:
     """Refuse folders that could not be made: after the journal is written it would be too late."""
     for folder in sorted(folders):
@@ -95,8 +114,10 @@ def check_names(location: Location, staging: str, folders: Iterable[str]) -> Non
             location.storage.make_folder(trial)
             location.storage.remove_folder(trial)
         except OSError as error:
-            raise DatasetMergeError(
-                f"Cannot make the folder {location.show(folder)}: {error}. Nothing was changed.", operation="stage"
+            raise StorageError(
+                f"Cannot make the folder {location.show(folder)}: {error}. Nothing was changed.",
+                error,
+                operation="stage",
             ) from error
 
 
@@ -105,6 +126,30 @@ def leftovers(location: Location) -> Iterator[str]:
     for home in homes(location):
         found = [posixpath.join(home, n) for n in location.storage.names(home) if n.startswith(PREFIX)]
         yield from (path for path in found if not location.storage.is_link(path))
+
+
+def commit_of(staging: str) -> str:
+    """The commit that a staging folder belongs to, as its marker is named after."""
+    return posixpath.basename(staging).removeprefix(PREFIX)
+
+
+@contextlib.contextmanager
+def claimed(location: Location, staging: str) -> Iterator[bool]:
+    """Hold a staging folder that a writer left; false if that writer lives."""
+    release = location.storage.claim(staging)
+    try:
+        yield release is not None
+    finally:
+        if release is not None:
+            release()
+
+
+def discard(location: Location, staging: str) -> None:
+    """Remove staging. The journal goes first, and for good: without it the rest is only litter."""
+    if location.storage.stat(posixpath.join(staging, JOURNAL)) is not None:
+        location.storage.remove(posixpath.join(staging, JOURNAL))
+        location.storage.sync_folder(staging)
+    remove(location.storage, staging)
 
 
 def remove(storage: Storage, staging: str) -> None:
@@ -132,52 +177,11 @@ def _remove(storage: Storage, staging: str) -> None:
 def remove_homes(location: Location) -> None:
     """Remove the folders that held staging, once they are empty of it."""
     for home in homes(location):
-        if location.storage.is_dir(home):
-            location.storage.remove(posixpath.join(home, owner.NAME))
-            with contextlib.suppress(OSError):
-                location.storage.remove_folder(home)
+        remove_home(location.storage, home)
 
 
-class IncrementalFileManager:
-    """Manage file operations for incremental rewrite: stage, replace, clean up.
-
-    The pipeline itself commits through a journal; this is the same staging and the same journalled replacement for
-    callers who bring their own files.
-    """
-
-    def __init__(self) -> None:
-        self._created: list[tuple[Storage, str]] = []
-
-    def create_staging_directory(self, base_path: str, filesystem: Any = None) -> str:
-        """Make `<base>/.staging_<uuid>` and return its path."""
-        location = locate(base_path, filesystem)
-        name = f"{PREFIX}{uuid.uuid4().hex}"
-        location.storage.make_folder(location.at(name))
-        self._created.append((location.storage, location.at(name)))
-        return location.show(name)
-
-    def atomic_replace_files(self, source_files: list[str], target_files: list[str], filesystem: Any = None) -> None:
-        """Replace each target file by its source file: all of them are checked first, then each is one rename."""
-        if len(source_files) != len(target_files):
-            raise ValueError(
-                f"{len(source_files)} source files for {len(target_files)} target files; give one for each."
-            )
-        pairs = [
-            (locate(s, filesystem), locate(t, filesystem)) for s, t in zip(source_files, target_files, strict=True)
-        ]
-        missing = [source.shown for source, _ in pairs if source.storage.stat(source.root) is None]
-        if missing:
-            raise FileNotFoundError(f"Staged files not found: {missing}; nothing was replaced.")
-        for source, _ in pairs:
-            source.storage.sync_file(source.root)
-        for source, target in pairs:
-            target.storage.rename(source.root, target.root)
-        for folder in {target.parent for _, target in pairs}:
-            pairs[0][1].storage.sync_folder(folder)
-
-    def cleanup_staging_files(self) -> None:
-        """Remove every staging directory that this object created."""
-        while self._created:
-            storage, path = self._created.pop()
-            if storage.is_dir(path):
-                remove(storage, path)
+def remove_home(storage: Storage, home: str) -> None:
+    if storage.is_dir(home):
+        storage.remove(posixpath.join(home, owner.NAME))
+        with contextlib.suppress(OSError):
+            storage.remove_folder(home)

@@ -9,12 +9,15 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import locked, skipped_folder
+from fsspeckit.core.storage.base import RECORD_LIMIT, locked, skipped_folder
+
+_Entry = tuple[str, "os.DirEntry[str]"]
 
 
 class LocalStorage:
@@ -23,26 +26,23 @@ class LocalStorage:
     renames_atomically = True
 
     def walk(self, root: str) -> Iterator[FileInfo]:
-        return self._walk(root, "", set())
-
-    def _walk(self, folder: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[FileInfo]:
-        try:
-            here = os.stat(folder)
-            with os.scandir(folder) as entries:
-                ordered = sorted(entries, key=lambda e: e.name)
-        except FileNotFoundError:  # gone since the folder above was read
-            return
-        if (here.st_dev, here.st_ino) in above:  # a link that leads back up
-            return
-        inside = above | {(here.st_dev, here.st_ino)}
-        for entry in ordered:
-            path = prefix + entry.name
-            if entry.is_dir():
-                if not skipped_folder(entry.name):
-                    yield from self._walk(entry.path, path + "/", inside)
-            elif entry.is_file():
+        """The files below a folder, those in skipped folders left out."""
+        for path, entry in _entries(root):
+            if entry.is_file():
                 with contextlib.suppress(FileNotFoundError):  # gone since the folder was read
                     yield _info(path, entry.stat())
+
+    def folders(self, root: str) -> Iterator[str]:
+        """The folders below a folder. Skipped ones are named, but not looked into."""
+        return (path for path, entry in _entries(root) if entry.is_dir())
+
+    def above(self, root: str) -> list[str]:
+        """The folders above one, the outermost first, up to where its file system is mounted."""
+        device, found = os.stat(root).st_dev, []
+        while (parent := os.path.dirname(root)) != root and os.stat(parent).st_dev == device:
+            found.append(parent)
+            root = parent
+        return found[::-1]
 
     def stat(self, path: str) -> FileInfo | None:
         try:
@@ -65,6 +65,18 @@ class LocalStorage:
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)
 
+    def is_plain(self, path: str) -> bool:
+        """Is there a file that is neither a link nor a pipe nor a device?"""
+        try:
+            return stat.S_ISREG(os.lstat(path).st_mode)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(folder))
@@ -80,11 +92,16 @@ class LocalStorage:
         return open(path, "wb")
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        """A record of ours. A pipe, a device or a link in its place is refused: it may lead anywhere, or never end."""
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            there = os.fstat(file.fileno())
+            if not stat.S_ISREG(there.st_mode) or there.st_size > RECORD_LIMIT:
+                raise OSError(errno.EINVAL, "not a plain file, or too large to be one of ours", path)
+            return file.read(RECORD_LIMIT)
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        with open(path, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(path, flags, 0o666), "wb") as file:
             file.write(data)
 
     def make_folder(self, path: str) -> list[str]:
@@ -127,22 +144,51 @@ class LocalStorage:
         """Nothing to do: a local folder can be locked."""
 
     @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
-        """`flock` on the folder itself: no file to trip over, and a dead owner's lock is gone."""
-        deadline = time.monotonic() + timeout
-        while True:
-            handle = _open_folder(root)
-            try:
-                while not _try_flock(handle):
-                    if time.monotonic() >= deadline:
-                        raise locked(root, timeout, owner())
-                    time.sleep(0.05)
-                if _same_folder(handle, root):
-                    yield
-                    return
-            finally:
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too
-                os.close(handle)
+    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
+        """`flock` on the folder itself: no file to trip over, and a dead owner's lock is gone.
+
+        The folders above are locked for sharing, as far as they can be: whoever writes to one of them writes here too.
+        Yields a function that tells whether the path still names the locked folder.
+        """
+        deadline, held = time.monotonic() + timeout, None
+        while held is None:
+            held = self._take(root, deadline, lambda folder: locked(folder, timeout, owner(folder)))
+        try:
+            yield lambda: held[-1].is_at(root)
+        finally:
+            _close(held)
+
+    def _take(self, root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[_Handle] | None:
+        """Lock the folders above, then the folder, making it if need be; `None` if it was replaced meanwhile."""
+        held: list[_Handle] = []
+        try:
+            os.makedirs(root, exist_ok=True)  # a writer that was refused removes the folder it made, at any time
+            for folder in self.above(root):
+                _share(folder, held, deadline, error)
+            held.append(_Handle(root))
+            _wait(held[-1], fcntl.LOCK_EX, root, deadline, error)
+            if held[-1].is_at(root):
+                return held
+        except (FileNotFoundError, FileExistsError):
+            if os.path.isfile(root):
+                raise
+        except BaseException:
+            _close(held)
+            raise
+        _close(held)
+        return None
+
+    def claim(self, folder: str) -> Callable[[], None] | None:
+        """Take a folder for this process; `None` if a living process has it."""
+        handle = _Handle(folder)
+        try:
+            if handle.try_lock(fcntl.LOCK_EX):
+                return handle.close
+        except OSError:
+            handle.close()
+            raise
+        handle.close()
+        return None
 
 
 # A path that cannot be there: nothing at it, a file above it, a name too long for any file.
@@ -164,28 +210,84 @@ def _fsync(path: str, flags: int) -> None:
         os.close(handle)
 
 
-def _open_folder(root: str) -> int:
-    """Open a folder, or make it: a writer that was refused removes the folder it made, at any time."""
-    while True:
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(FileExistsError):
-            os.makedirs(root)
-
-
-def _try_flock(handle: int) -> bool:
+def _entries(folder: str, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[_Entry]:
+    """Everything below a folder with its relative path, in order; skipped folders are not looked into."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        here = os.stat(folder)
+        with os.scandir(folder) as entries:
+            ordered = sorted(entries, key=lambda e: e.name)
+    except FileNotFoundError:  # gone since the folder above was read
+        return
+    if (here.st_dev, here.st_ino) in above:  # a link that leads back up
+        return
+    for entry in ordered:
+        yield prefix + entry.name, entry
+        if entry.is_dir() and not skipped_folder(entry.name):
+            yield from _entries(entry.path, f"{prefix}{entry.name}/", above | {(here.st_dev, here.st_ino)})
 
 
-def _same_folder(handle: int, root: str) -> bool:
-    """Whoever held the lock may have removed the folder while we waited; then our lock guards nothing."""
-    try:
-        there = os.stat(root)
-    except FileNotFoundError:
-        return False
-    here = os.fstat(handle)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+class _Handle:
+    """An open folder, for locking. A forked child has none of it: else it could unlock, or keep, its parent's lock."""
+
+    open_ones: ClassVar[set[_Handle]] = set()
+
+    def __init__(self, folder: str) -> None:
+        self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.open_ones.add(self)
+
+    def try_lock(self, mode: int) -> bool:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def is_at(self, path: str) -> bool:
+        """Does the path name this folder? It may have been removed, moved or replaced."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):  # a child forked by C code has the handle too: unlock before closing
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._forget()
+
+    def _forget(self) -> None:
+        assert self._descriptor is not None
+        os.close(self._descriptor)
+        self._descriptor = None
+        self.open_ones.discard(self)
+
+    @classmethod
+    def close_inherited(cls) -> None:
+        for handle in list(cls.open_ones):
+            handle._forget()
+
+
+os.register_at_fork(after_in_child=_Handle.close_inherited)
+
+
+def _share(folder: str, held: list[_Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+    """Share the lock of a folder above, if it can be opened and locked at all."""
+    with contextlib.suppress(PermissionError):
+        held.append(_Handle(folder))
+        with contextlib.suppress(OSError):  # a file system without locks
+            _wait(held[-1], fcntl.LOCK_SH, folder, deadline, error)
+
+
+def _wait(handle: _Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+    while not handle.try_lock(mode):
+        if time.monotonic() >= deadline:
+            raise error(folder)
+        time.sleep(0.05)
+
+
+def _close(handles: list[_Handle]) -> None:
+    for handle in reversed(handles):
+        handle.close()

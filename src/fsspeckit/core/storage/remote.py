@@ -35,6 +35,17 @@ class FsspecStorage:
             if not any(skipped_folder(part) for part in relative.split("/")[:-1]):
                 yield self._info(relative, found[path])
 
+    def folders(self, root: str) -> Iterator[str]:
+        for folder, below, _ in self.fs.walk(root):
+            inside = folder[len(root) :].strip("/")
+            below[:] = sorted(below)
+            yield from (posixpath.join(inside, name) for name in below)
+            below[:] = [name for name in below if not skipped_folder(name)]
+
+    def above(self, root: str) -> list[str]:
+        """None: the lock of this process goes by the data set's name."""
+        return []
+
     def stat(self, path: str) -> FileInfo | None:
         try:
             detail = self.fs.info(path)
@@ -55,6 +66,12 @@ class FsspecStorage:
 
     def is_link(self, path: str) -> bool:
         return False
+
+    def is_plain(self, path: str) -> bool:
+        return self.is_file(path)
+
+    def resolve(self, path: str) -> str:
+        return path
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -111,13 +128,16 @@ class FsspecStorage:
             )
 
     @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: Callable[[], str]) -> Iterator[None]:
+    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
         """Within this process."""
         with self._guard:
             lock = self._locks.setdefault((id(type(self.fs)), root), threading.Lock())
         if not lock.acquire(timeout=timeout):
-            raise locked(root, timeout, owner())
+            raise locked(root, timeout, owner(root))
         try:
-            yield
+            yield lambda: True
         finally:
             lock.release()
+
+    def claim(self, folder: str) -> Callable[[], None] | None:
+        return lambda: None

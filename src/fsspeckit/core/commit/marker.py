@@ -1,0 +1,64 @@
+"""The marker: an empty, hidden folder in the data set, named after a commit. To make it is to commit.
+
+It is there for whoever holds the data set's lock, under every path to the folder, and travels with the folder when
+that is moved or copied. No reader takes it for data, and it is gone when the commit is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+
+from fsspeckit.core.storage import Location
+
+_NAME = re.compile(r"\.fsspeckit-commit-([0-9a-f]{32})")
+
+
+def path(location: Location, commit: str) -> str:
+    return location.at(f".fsspeckit-commit-{commit}")
+
+
+def make(location: Location, commit: str) -> None:
+    """The commit point: from here on someone will finish the commit."""
+    location.storage.make_folder(path(location, commit))
+    location.storage.sync_folder(location.root)
+
+
+def remove(location: Location, commit: str) -> None:
+    """The commit is finished, or given up."""
+    with contextlib.suppress(FileNotFoundError):
+        location.storage.remove_folder(path(location, commit))
+    location.storage.sync_folder(location.root)
+
+
+def is_made(location: Location, commit: str) -> bool:
+    return location.storage.stat(path(location, commit)) is not None
+
+
+def commits(location: Location) -> list[str]:
+    """The commits that are recorded in this data set and not finished."""
+    return _commits_in(location, location.root)
+
+
+def commits_above(location: Location) -> list[str]:
+    """The folders above with an unfinished commit: it may be about to change files here."""
+    storage = location.storage
+    if not storage.is_dir(location.root):
+        return []
+    return [folder for folder in storage.above(location.root) if _commits_in(location, folder)]
+
+
+def commits_below(location: Location) -> list[str]:
+    """The folders inside that are data sets of their own with an unfinished commit."""
+    found = (posixpath.split(p) for p in location.storage.folders(location.root))
+    return sorted({folder for folder, name in found if folder and _NAME.fullmatch(name)})
+
+
+def _commits_in(location: Location, folder: str) -> list[str]:
+    try:
+        matches = map(_NAME.fullmatch, location.storage.names(folder))
+    except PermissionError:  # a folder above that we may not read
+        return []
+    found = [match[1] for match in matches if match]
+    return [c for c in found if location.storage.is_dir(posixpath.join(folder, f".fsspeckit-commit-{c}"))]

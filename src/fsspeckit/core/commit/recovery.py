@@ -1,0 +1,206 @@
+"""Finish, or clear away, what dead writers left.
+
+| in the data set | beside it | what it means | what is done |
+|---|---|---|---|
+| marker | its journal | a commit is recorded | finished, if every file is as the journal expects; else refused |
+| marker | no journal | moved, copied or mounted elsewhere | refused: the journal is where the folder was |
+| no marker | journal, nothing of it done | the writer died before it could commit | cleared away |
+| no marker | journal, all of it done | the writer died while it cleared up | cleared away |
+| no marker | journal of another folder | the data set was moved away, or deleted | left alone, and named |
+| no marker | staging without a journal | a writer died, or its folder was moved | cleared away if it is dead |
+"""
+
+from __future__ import annotations
+
+import posixpath
+import warnings
+from typing import Literal
+
+from fsspeckit.core.commit import journal, marker, staging
+from fsspeckit.core.commit.steps import MisfitError, Steps
+from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.storage import Location
+
+Way = Literal["finish", "discard"]
+
+
+def recover_locked(location: Location, way: Way | None = None, new: bool = False) -> list[str]:
+    """Put in order what dead writers left here, and say what was done. We hold the lock.
+
+    `way` is for what does not fit: `finish` it all the same, or `discard` it. `new` tells that the folder was not
+    there before.
+    """
+    _refuse_neighbours(location)
+    commits, folders = marker.commits(location), list(staging.leftovers(location))
+    if not commits and not folders:
+        staging.remove_homes(location)
+        return []
+    try:
+        staging.remove_stray_probes(location)
+        done = [_settle(location, commit, way) for commit in commits]
+        left = [folder for folder in folders if location.storage.is_dir(folder)]
+        done += [said for folder in left if (said := _clear(location, folder, way, new))]
+        staging.remove_homes(location)
+    except OSError as error:
+        raise CommitUnfinishedError(
+            f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
+            "cause (it may belong to another user), then run `fsspeckit recover`, or write again.",
+            operation="recover",
+        ) from error
+    return done
+
+
+def unfinished(location: Location) -> list[str]:
+    """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
+    if not location.storage.is_dir(location.root):
+        return []
+    found = [marker.path(location, commit) for commit in marker.commits(location)]
+    found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
+    return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
+
+
+def warn_unfinished(location: Location) -> None:
+    """Readers warn: a dead writer's commit is recorded, but maybe only half of it can be seen."""
+    found = unfinished(location)
+    if found:
+        warnings.warn(
+            f"{location.shown} has an unfinished commit ({found[0]}); rows may be missing or doubled until "
+            "`fsspeckit recover` or the next write finishes it.",
+            stacklevel=3,
+        )
+
+
+def _refuse_neighbours(location: Location) -> None:
+    """A commit to a data set above or inside this one may be about to change the same files."""
+    inside = [location.show(folder) for folder in marker.commits_below(location)]
+    for folder in [*marker.commits_above(location), *inside]:
+        raise CommitUnfinishedError(
+            f"{folder}, a data set {'inside' if folder in inside else 'above'} {location.shown}, has an unfinished "
+            f"commit. Run `fsspeckit recover {folder}` first; nothing was changed.",
+            operation="recover",
+        )
+
+
+def _settle(location: Location, commit: str, way: Way | None) -> str:
+    """Finish a recorded commit, or give it up."""
+    folder = _find_staging(location, commit)
+    if folder is None:
+        if way != "discard":
+            raise _without_journal(location, commit)
+        marker.remove(location, commit)
+        return f"gave up the commit {commit}, whose journal is not here; the files stay as they are"
+    with staging.claimed(location, folder) as ours:
+        if not ours:
+            raise CommitUnfinishedError(
+                f"A commit to {location.shown} is recorded, and its writer still lives. Let it finish.",
+                operation="recover",
+            )
+        return _give_up(location, folder, commit) if way == "discard" else _finish(location, folder, commit, way)
+
+
+def _finish(location: Location, folder: str, commit: str, way: Way | None) -> str:
+    steps = Steps(location, folder, journal.read(location, folder), force=way == "finish")
+    misfits = steps.misfits()
+    if misfits:
+        raise does_not_fit(location, misfits)
+    try:
+        steps.apply()
+    except MisfitError as error:
+        raise does_not_fit(location, [str(error)]) from None
+    marker.remove(location, commit)
+    staging.discard(location, folder)
+    staging.remove_home(location.storage, posixpath.dirname(folder))
+    put, gone = len(steps.journal.additions), len(steps.journal.removals)
+    return f"finished the commit in {folder}: {put} file(s) put in place, {gone} removed"
+
+
+def _give_up(location: Location, folder: str, commit: str) -> str:
+    try:
+        said = Steps(location, folder, journal.read(location, folder)).undo()
+    except CommitUnfinishedError as error:
+        said = f"{error} The files of the data set stay as they are"
+    marker.remove(location, commit)
+    staging.discard(location, folder)
+    staging.remove_home(location.storage, posixpath.dirname(folder))
+    return f"gave up the commit in {folder}: {said}"
+
+
+def does_not_fit(location: Location, misfits: list[str]) -> CommitUnfinishedError:
+    more = f"; and {len(misfits) - 5} more" if len(misfits) > 5 else ""
+    return CommitUnfinishedError(
+        f"A commit to {location.shown} is recorded, but the data set is no longer as the commit expects it. "
+        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run `fsspeckit "
+        f"recover --finish {location.shown}` to carry the commit out all the same, or `fsspeckit recover --discard "
+        f"{location.shown}` to give it up.",
+        operation="recover",
+    )
+
+
+def _find_staging(location: Location, commit: str) -> str | None:
+    """The staging of a commit: in this data set's own place, or beside it, where it was before a `mv` of the folder."""
+    own, storage = staging.homes(location), location.storage
+    beside = [n for n in storage.names(location.parent) if n.startswith(staging.HOME)]
+    others = [
+        posixpath.join(location.parent, name)
+        for name in beside
+        if not marker.is_made(_sibling(location, name.removeprefix(staging.HOME)), commit)  # else one is a copy
+    ]
+    folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *others]]
+    plain = [f for f in folders if not storage.is_link(posixpath.dirname(f)) and not storage.is_link(f)]
+    return next((folder for folder in plain if journal.exists(location, folder)), None)
+
+
+def _sibling(location: Location, name: str) -> Location:
+    root = posixpath.join(location.parent, name)
+    return Location(location.storage, root, root)
+
+
+def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
+    return CommitUnfinishedError(
+        f"{location.shown} has the marker of an unfinished commit ({marker.path(location, commit)}), but the journal "
+        f"{staging.PREFIX}{commit} is not beside it: the folder was moved, copied or mounted here while the commit was "
+        f"under way, and some of its files may be old, others new. Run `fsspeckit recover` where the folder was, or on "
+        f"the original of this copy, and copy again; or run `fsspeckit recover --discard {location.shown}` to take the "
+        "files as they are. Nothing was changed.",
+        operation="recover",
+    )
+
+
+def _clear(location: Location, folder: str, way: Way | None, new: bool) -> str | None:
+    """Clear staging away that no commit of this data set needs."""
+    with staging.claimed(location, folder) as ours:
+        if not ours:  # its writer lives: the data set that it works on was moved away
+            return None
+        if journal.exists(location, folder) and way != "discard":
+            record = journal.read(location, folder)
+            steps = Steps(location, folder, record)
+            if way == "finish" or (record.is_first_form and not new):
+                return _finish(location, folder, staging.commit_of(folder), way)
+            if record.is_first_form or not _is_litter(steps):
+                warnings.warn(_of_another(location, folder, record), stacklevel=2)
+                return None
+        staging.discard(location, folder)
+        return f"removed the unfinished work in {folder}"
+
+
+def _is_litter(steps: Steps) -> bool:
+    """A journal without a marker: is all of it done, or was it never begun, and written for this very folder?"""
+    if steps.staged == 0:
+        return True
+    return steps.in_its_place and steps.staged == len(steps.journal.additions)
+
+
+def _of_another(location: Location, folder: str, record: journal.Journal) -> str:
+    return (
+        f"{folder} holds a commit for another folder than the one that is now {location.shown}: that one was "
+        f"{record.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was moved, "
+        "run `fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard "
+        f"{location.shown}` removes what is left of it."
+    )
+
+
+def _is_of_first_form(location: Location, folder: str) -> bool:
+    try:
+        return journal.exists(location, folder) and journal.read(location, folder).is_first_form
+    except CommitUnfinishedError:  # it cannot be read, so that it may be one
+        return True
