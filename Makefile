@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test test-old-duckdb torture check format bench big clean
+.PHONY: help demo test test-old-duckdb torture soak check format bench big clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,9 @@ test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, 
 torture: $(READY) ## a stream killed ten times, and 3,000 examples of the property test
 	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py --kills=10 $(ARGS)
 	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
+
+soak: $(READY) ## random merges of all engines, killed and recovered, against a model; MINUTES=10
+	@$(JAVA) && cd tests && ../$(BIN)/python -m soak.run --minutes $(or $(MINUTES),10) $(ARGS)
 
 check: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .

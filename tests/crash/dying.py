@@ -102,8 +102,8 @@ class DyingSink:
             die()
         return int(self._file.write(data))
 
-    def close(self) -> None:
-        self._file.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def with_tests_on_path() -> dict[str, str]:
