@@ -12,6 +12,7 @@ from fsspeckit.core.storage import locate
 from fsspeckit.datasets.io import DatasetIO
 
 _ENGINES = {"pyarrow": "PyArrowDatasetIO", "duckdb": "DuckDBDatasetIO", "spark": "SparkDatasetIO"}
+_NEEDS = {"duckdb": "'duckdb>=1.1.3'", "spark": "'pyspark[connect]>=4.0,<5' 'pandas>=2.2,<3'"}
 
 
 def engine_for(source: Any) -> str:
@@ -28,7 +29,7 @@ def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO
         module = importlib.import_module(f"fsspeckit.datasets.{engine}")
     except ModuleNotFoundError as error:
         raise ArgumentError(
-            f"The {engine} engine is not installed ({error}). Run: pip install 'fsspeckit[{engine}]'"
+            f"The {engine} engine is not installed ({error}). Run: pip install {_NEEDS[engine]}"
         ) from error
     made: DatasetIO[Any] = getattr(module, _ENGINES[engine])(filesystem=filesystem, **options)
     return made

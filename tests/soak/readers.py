@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import select
 import sys
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -60,4 +61,5 @@ if __name__ == "__main__":
         if lake.is_dir():
             look(lake, seen)
             look_as_a_user(lake, seen)
+        time.sleep(0.05)  # the writers need the machine more
     print(json.dumps(seen))
