@@ -42,7 +42,7 @@ def test_engines_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     result = CliRunner(env={"COLUMNS": None}).invoke(cli, ["demo"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "Spark is left out." in result.stdout
-    assert "pip install 'fsspeckit[duckdb]'" in result.stdout
+    assert "pip install 'duckdb>=" in result.stdout
     assert CliRunner().invoke(cli, ["demo", "--engine", "duckdb"]).exit_code == 1
 
 
