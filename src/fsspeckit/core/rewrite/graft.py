@@ -21,17 +21,47 @@ _OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", b"org.apache.spark.sql.parquet.row
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
-_COLUMNS, _META_DATA, _PATH = 1, 3, 3
+_COLUMNS, _META_DATA, _PATH, _SIZES = 1, 3, 3, 16
 _TYPE, _INT96 = 1, (thrift.I32, 3)
+_PHYSICAL = dict(
+    enumerate(("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"))
+)
+_DEEPEST = 200
 
 
 def footer_bytes(source: Any) -> bytes:
     """The raw footer of an open Parquet file."""
     size = source.size()
-    source.seek(size - 8)
+    source.seek(max(0, size - 8))
     length = int.from_bytes(source.read(8)[:4], "little")
+    if length > size - 12:
+        raise thrift.Damaged(f"a footer of {length} bytes does not fit into a file of {size}")
     source.seek(size - 8 - length)
     return bytes(source.read(length))
+
+
+def check_chunks(footer: bytes, schema: Any) -> None:
+    """Refuse column chunks that contradict the Parquet schema: where PyArrow meets one, it ends the process.
+
+    From the raw footer, since even to ask PyArrow for a chunk can be the end. Slow for plans over thousands of files;
+    these look at the key's chunks only, and compare what PyArrow lets them compare.
+    """
+    leaves = [schema.column(i) for i in range(len(schema.names))]
+    for group in thrift.structs(thrift.decode(footer), _ROW_GROUPS):
+        for chunk, leaf in zip(thrift.structs(group, _COLUMNS), leaves, strict=True):
+            _check_chunk(thrift.field(chunk, _META_DATA, thrift.STRUCT), leaf)
+
+
+def _check_chunk(chunk: thrift.Struct, leaf: Any) -> None:
+    if leaf.physical_type != _PHYSICAL.get(thrift.field(chunk, _TYPE, thrift.I32)):
+        raise thrift.Damaged(f"a chunk of column {leaf.path!r} is not of the type {leaf.physical_type} of its schema")
+    sizes = thrift.field(chunk, _SIZES, thrift.STRUCT) if _SIZES in chunk else {}
+    for number, level in ((2, leaf.max_repetition_level), (3, leaf.max_definition_level)):
+        histogram = thrift.field(sizes, number, thrift.LIST)[1] if number in sizes else []
+        if len(histogram) not in (0, level + 1):
+            raise thrift.Damaged(f"a chunk of column {leaf.path!r} counts {len(histogram)} levels of {level + 1}")
+    if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
+        raise thrift.Damaged(f"a chunk of column {leaf.path!r} counts the bytes of values that have a fixed size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +80,17 @@ class Graft:
     @classmethod
     def of(cls, footer: bytes) -> Graft:
         fields = thrift.decode(footer)
-        schema = fields[_SCHEMA]
-        elements = schema[1][1]
+        elements = thrift.structs(fields, _SCHEMA)
+        _check_entries(fields)
         writer = fields.get(_CREATED_BY)
         told_by_writer = (
-            writer and writer[1].startswith(b"parquet-mr") and any(e.get(_TYPE) == _INT96 for e in elements)
+            writer
+            and writer[0] == thrift.BINARY
+            and writer[1].startswith(b"parquet-mr")
+            and any(e.get(_TYPE) == _INT96 for e in elements)
         )
-        return cls(schema, fields.get(_KEY_VALUE), tuple(_leaf_paths(elements)), writer if told_by_writer else None)
+        paths = tuple(_leaf_paths(elements))
+        return cls(fields[_SCHEMA], fields.get(_KEY_VALUE), paths, writer if told_by_writer else None)
 
     def stamped(self, entries: Mapping[str, str]) -> Graft:
         """The same with entries added to the key-value metadata."""
@@ -83,14 +117,22 @@ class Graft:
         return thrift.encode(fields)
 
 
+def _check_entries(fields: thrift.Struct) -> None:
+    """Key-value metadata are pairs of texts, of which the second may be left out."""
+    for pair in thrift.structs(fields, _KEY_VALUE) if _KEY_VALUE in fields else ():
+        thrift.field(pair, 1, thrift.BINARY)
+
+
 def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
     """The `path_in_schema` of every leaf, from the flattened schema tree."""
     paths: list[tuple[int, Any]] = []
 
     def visit(position: int, above: list[bytes]) -> int:
+        if position >= len(elements) or len(above) > _DEEPEST:
+            raise thrift.Damaged("its schema is no tree")
         element = elements[position]
-        children = element.get(5, (thrift.I32, 0))[1]
-        here = [*above, element[4][1]] if position else above
+        children = thrift.field(element, 5, thrift.I32) if 5 in element else 0
+        here = [*above, thrift.field(element, 4, thrift.BINARY)] if position else above
         if not children and position:
             paths.append((thrift.LIST, (thrift.BINARY, here)))
         position += 1
@@ -105,6 +147,7 @@ def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
 def with_entries(footer: bytes, entries: Mapping[str, str]) -> bytes:
     """A footer with entries added to its key-value metadata, or put in the place of those of the same name."""
     fields = thrift.decode(footer)
+    _check_entries(fields)
     fields[_KEY_VALUE] = _added(fields.get(_KEY_VALUE), entries)
     return thrift.encode(fields)
 

@@ -1,0 +1,51 @@
+"""Rows out of Parquet files, counted.
+
+A reader may pass over a page that it does not know, or stop at a chunk that says it has no values, and call that the
+end (both seen, of one changed byte). So whatever is read of a file is held against the rows that its footer promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.plan.footers import reading, unreadable
+from fsspeckit.core.storage import Location
+
+
+def read_row_group(
+    location: Location, path: str, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read whole columns of a row group by top-level name; a page that cannot be read is an error naming the file."""
+    with reading(location, path):
+        # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
+        table = file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
+        table = table if columns is None else table.select(list(columns))
+    check_rows(location, path, table.num_rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
+    return table
+
+
+def read_batches(location: Location, path: str, file: pq.ParquetFile, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """All rows of a file, a little at a time."""
+    for group in range(file.num_row_groups):
+        rows = 0
+        with reading(location, path):
+            for batch in file.iter_batches(batch_size, row_groups=[group]):
+                rows += batch.num_rows
+                yield batch
+        check_rows(location, path, rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
+
+
+def read_file(location: Location, path: str, file: pq.ParquetFile) -> pa.Table:
+    """All rows of a file at once."""
+    with reading(location, path):
+        table = file.read()
+    check_rows(location, path, table.num_rows, file.metadata.num_rows)
+    return table
+
+
+def check_rows(location: Location, path: str, rows: int, promised: int, where: str = "") -> None:
+    if rows != promised:
+        raise unreadable(location, path, f"{rows} rows{where} can be read, and its footer says {promised}")
