@@ -35,11 +35,11 @@ def read(raw: bytes, columns: list[str] | None = None) -> list[pa.Table]:
 
 
 def _validate(table: pa.Table) -> None:
-    """Offsets and indexes within bounds. Text that is not UTF-8 is kept as it is: there are writers that do this."""
+    """Offsets and indexes within bounds. Text that is not UTF-8 and times beyond midnight stay as they are."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
-        if "UTF8" not in str(error):
+        if "UTF8" not in str(error) and "is not within the acceptable range" not in str(error):
             raise
 
 
@@ -53,7 +53,7 @@ def keys_told(raw: bytes, keys: list[Any]) -> bool:
         stats = chunk.statistics
         if rows == 0 or (stats is not None and stats.has_null_count and stats.null_count == rows):
             continue
-        if stats is not None and stats.has_min_max and not any(stats.min <= k <= stats.max for k in keys):
+        if stats is not None and stats.has_min_max and not any(_within(stats, k) for k in keys):
             continue
         try:
             if file.read_row_group(group, columns=["id"]).num_rows != rows:
@@ -81,10 +81,16 @@ def _open(raw: bytes) -> pq.ParquetFile:
     return file
 
 
-def rows(tables: list[pa.Table], names: list[str]) -> list[Row]:
-    """Rows as Python values that are equal where the values are, whatever the width or unit of their type."""
-    if any(name not in tables[0].column_names for name in names):
-        raise Unread(f"columns {tables[0].column_names}")
+def rows(tables: list[pa.Table], names: list[str], loose: bool = False) -> list[Row]:
+    """Rows as Python values that are equal where the values are, whatever the width or unit of their type.
+
+    `loose` fills up columns that the tables do not have.
+    """
+    missing = [name for name in names if name not in tables[0].column_names]
+    if missing and not loose:
+        raise Unread(f"columns {missing} are missing")
+    for name in missing:
+        tables = [table.append_column(name, pa.nulls(table.num_rows)) for table in tables]
     columns = [[cell for table in tables for cell in cells(table.column(name))] for name in names]
     return list(zip(*columns, strict=True))
 
@@ -152,10 +158,20 @@ def statistics_lie(raw: bytes, key: str) -> bool:
             continue
         if stats.has_null_count and stats.null_count != column.null_count:
             return True
+        if t.is_string(column.type):
+            column = column.cast(pa.binary())
         values = [v for v in column.to_pylist() if v is not None]
-        if stats.has_min_max and values and not (stats.min <= min(values) and max(values) <= stats.max):
+        if stats.has_min_max and not all(_within(stats, v) for v in values):
             return True
     return False
+
+
+def _within(stats: pq.Statistics, value: Any) -> bool:
+    """Text is compared by its bytes; a bound may be cut within a letter, or damaged."""
+    if isinstance(value, (str, bytes)):
+        raw = value.encode() if isinstance(value, str) else value
+        return bool(stats.min_raw <= raw <= stats.max_raw)
+    return bool(stats.min <= value <= stats.max)
 
 
 def file_of(tables: list[pa.Table]) -> bytes:

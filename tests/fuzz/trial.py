@@ -186,8 +186,9 @@ class _SourceTrial(_Trial):
             raw.append(self.case.sample.companion)
         try:
             tables = [oracle.read(content) for content in raw]
-            names = self.names() if self.case.operation != "overwrite" else tables[0][0].column_names
-            source = [row for content in tables for row in oracle.rows(content, names)]
+            free = self.case.operation == "overwrite"  # of the target's columns
+            names = list(dict.fromkeys(n for t in tables for n in t[0].column_names)) if free else self.names()
+            source = [row for content in tables for row in oracle.rows(content, names, loose=free)]
         except oracle.Unread as error:
             raise Finding(f"merged, but PyArrow does not read the source: {error}") from error
         if self.case.operation == "plan":

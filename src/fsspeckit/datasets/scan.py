@@ -18,9 +18,9 @@ from fsspeckit.core import arrays
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.plan.footers import checked_footer, has_int96, int96_unit, open_parquet, read_footers, unreadable
+from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers, unreadable
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.pages import check_rows, read_batches, read_file
+from fsspeckit.core.plan.pages import check_rows, check_values, read_batches, read_file
 from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.schema import plain_schema, unify_footers
 from fsspeckit.core.storage import FsspecStorage, Location
@@ -36,9 +36,7 @@ def scan_dataset(
 ) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
     infos = existing_files(location)
-    footers = read_footers(location, infos, ())
-    for footer in footers if filter is not None else ():
-        checked_footer(location, footer)  # a filter is held against the statistics of any column
+    footers = read_footers(location, infos, (), all_chunks=True)
     schema = unify_footers(footers)
     stored_too = any(name in schema.names for footer in footers for name in footer.partition)
     if stored_too or any(not footer.schema.equals(schema) for footer in footers):
@@ -93,6 +91,7 @@ class _Scan:
         try:
             for batch in scanner.scan_batches():
                 read[self._path(batch.fragment)] += batch.record_batch.num_rows
+                check_values(batch.record_batch)
                 yield batch.record_batch
         except (pa.ArrowException, OSError, ValueError) as error:
             self._name_the_file()

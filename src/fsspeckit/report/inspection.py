@@ -11,7 +11,7 @@ from typing import Any
 from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds, Footer
-from fsspeckit.core.plan.footers import checked_footer, read_footers
+from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.schema import unify_footers
 from fsspeckit.core.storage import locate
@@ -76,9 +76,7 @@ def inspect(path: str, key_columns: Sequence[str] = (), filesystem: Any = None) 
     infos = list_files(location)
     if not location.storage.is_dir(location.root):
         raise ArgumentError(f"{location.shown} does not exist.")
-    footers = read_footers(location, infos, tuple(key_columns))
-    for footer in footers:
-        checked_footer(location, footer)
+    footers = read_footers(location, infos, tuple(key_columns), all_chunks=True)
     columns = _columns(footers)
     kinds = _kinds(columns, key_columns)
     found = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))

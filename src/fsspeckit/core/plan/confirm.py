@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -98,7 +98,7 @@ def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
     info = location.storage.stat(location.at(name))
     if info is None:
         raise FileNotFoundError(path)
-    footer = read_footer(location, type(info)(name, info.size, info.mtime_ns, info.inode), wanted.column_names)
+    footer = read_footer(location, replace(info, path=name), wanted.column_names, all_chunks=True)
     shape = _file_shape(footer, wanted)
     index = keys.KeyIndex([_canonical_as(wanted.column(k), shape.schema.field(k).type) for k in shape.keys])
     scan = Scan(footer, tuple(range(len(footer.row_groups))))

@@ -15,8 +15,9 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
+from fsspeckit.core.plan.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.plan.partitions import parse_hive_partition_path
-from fsspeckit.core.rewrite.graft import check_chunks, footer_bytes
+from fsspeckit.core.rewrite.graft import footer_bytes, footer_of, tail_bytes
 from fsspeckit.core.rewrite.thrift import Damaged
 from fsspeckit.core.storage import Location
 
@@ -25,18 +26,31 @@ _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 
 
-def read_footers(location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None) -> list[Footer]:
-    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all."""
+def read_footers(
+    location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None, *, all_chunks: bool = False
+) -> list[Footer]:
+    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all.
+
+    `all_chunks` is for callers that go on to look at the metadata of any column chunk: see `checked_footer`.
+    """
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(lambda info: read_footer(location, info, columns), files))
+        return list(pool.map(lambda info: read_footer(location, info, columns, all_chunks=all_chunks), files))
 
 
-def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | None) -> Footer:
-    with open_parquet(location, info.path) as file:
-        metadata, schema = file.metadata, file.schema_arrow
-    leaves = leaf_indexes(schema, metadata.num_columns)
-    wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
+def read_footer(
+    location: Location, info: FileInfo, columns: Sequence[str] | None, *, all_chunks: bool = False
+) -> Footer:
     with reading(location, info.path):
+        with location.storage.open_input(location.at(info.path)) as source:
+            tail = tail_bytes(source)
+        file = open_source(pa.BufferReader(tail))  # a footer's offsets do not matter to it
+        metadata, schema = file.metadata, file.schema_arrow
+        leaves = leaf_indexes(schema, metadata.num_columns)
+        wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
+        if all_chunks or columns is None:
+            check_chunks(footer_of(tail), metadata.schema)
+        else:
+            check_flat_chunks(footer_of(tail), metadata, wanted.values())
         groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
         entries = _ledger(metadata)
     partition = parse_hive_partition_path(info.path)
@@ -65,19 +79,24 @@ def _is_batch(entry: str) -> bool:
 def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open a data file, with INT96 read in the unit that its writer used; a failure names the file."""
     with reading(location, path), contextlib.ExitStack() as opened:
-        source = opened.enter_context(location.storage.open_input(location.at(path)))
-        file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
-        if metadata is None:
-            _check_footer(file)
-        if has_int96(file.metadata):
-            file = pq.ParquetFile(
-                source,
-                metadata=file.metadata,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit=int96_unit(file.metadata),
-            )
+        file = open_source(opened.enter_context(location.storage.open_input(location.at(path))), metadata)
         opened.pop_all()
     return file
+
+
+def open_source(source: Any, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Open Parquet from anything that PyArrow reads; `metadata` is the footer, if it was read before."""
+    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+    if metadata is None:
+        _check_footer(file)
+    if not has_int96(file.metadata):
+        return file
+    return pq.ParquetFile(
+        source,
+        metadata=file.metadata,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit=int96_unit(file.metadata),
+    )
 
 
 def _check_footer(file: pq.ParquetFile) -> None:
@@ -95,12 +114,11 @@ def _check_footer(file: pq.ParquetFile) -> None:
     _ = metadata.created_by, file.schema_arrow.names
 
 
-def checked_footer(location: Location, footer: Footer) -> bytes:
-    """The raw footer of a file, all of whose column chunks can be looked at."""
-    assert footer.metadata is not None
-    with reading(location, footer.path), location.storage.open_input(location.at(footer.path)) as source:
+def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> bytes:
+    """The raw footer of a file, any of whose column chunks PyArrow can be asked for."""
+    with reading(location, path), location.storage.open_input(location.at(path)) as source:
         raw = footer_bytes(source)
-        check_chunks(raw, footer.metadata.schema)
+        check_chunks(raw, metadata.schema)
     return raw
 
 

@@ -6,10 +6,11 @@ end (both seen, of one changed byte). So whatever is read of a file is held agai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types as t
 
 from fsspeckit.core.plan.footers import reading, unreadable
 from fsspeckit.core.storage import Location
@@ -23,6 +24,7 @@ def read_row_group(
         # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
         table = file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
         table = table if columns is None else table.select(list(columns))
+        check_values(table)
     check_rows(location, path, table.num_rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
     return table
 
@@ -34,6 +36,7 @@ def read_batches(location: Location, path: str, file: pq.ParquetFile, batch_size
         with reading(location, path):
             for batch in file.iter_batches(batch_size, row_groups=[group]):
                 rows += batch.num_rows
+                check_values(batch)
                 yield batch
         check_rows(location, path, rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
 
@@ -42,8 +45,34 @@ def read_file(location: Location, path: str, file: pq.ParquetFile) -> pa.Table:
     """All rows of a file at once."""
     with reading(location, path):
         table = file.read()
+        check_values(table)
     check_rows(location, path, table.num_rows, file.metadata.num_rows)
     return table
+
+
+def check_values(table: pa.Table | pa.RecordBatch) -> None:
+    """Decimals of more digits than their type has are written as others: refuse them before."""
+    for column in table.columns:
+        if _holds(t.is_decimal, column.type):
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                _check_decimals(chunk)
+
+
+def _holds(kind: Callable[[pa.DataType], bool], within: pa.DataType) -> bool:
+    return kind(within) or any(_holds(kind, within.field(i).type) for i in range(within.num_fields))
+
+
+def _check_decimals(array: pa.Array) -> None:
+    if t.is_decimal(array.type):
+        array.validate(full=True)
+    elif t.is_map(array.type):
+        _check_decimals(array.keys)
+        _check_decimals(array.items)
+    elif t.is_struct(array.type):
+        for i in range(array.type.num_fields):
+            _check_decimals(array.field(i))
+    elif t.is_nested(array.type):
+        _check_decimals(array.flatten())
 
 
 def check_rows(location: Location, path: str, rows: int, promised: int, where: str = "") -> None:

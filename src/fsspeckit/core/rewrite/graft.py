@@ -21,47 +21,37 @@ _OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", b"org.apache.spark.sql.parquet.row
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
-_COLUMNS, _META_DATA, _PATH, _SIZES = 1, 3, 3, 16
+_COLUMNS, _META_DATA, _PATH = 1, 3, 3
 _TYPE, _INT96 = 1, (thrift.I32, 3)
-_PHYSICAL = dict(
-    enumerate(("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"))
-)
 _DEEPEST = 200
+
+# What PyArrow reads at once of the end of a file, too.
+_TAIL = 64 << 10
 
 
 def footer_bytes(source: Any) -> bytes:
     """The raw footer of an open Parquet file."""
+    return footer_of(tail_bytes(source))
+
+
+def tail_bytes(source: Any) -> bytes:
+    """The end of an open file with all of its footer in it, as far as the file is that long."""
     size = source.size()
-    source.seek(max(0, size - 8))
-    length = int.from_bytes(source.read(8)[:4], "little")
-    if length > size - 12:
-        raise thrift.Damaged(f"a footer of {length} bytes does not fit into a file of {size}")
-    source.seek(size - 8 - length)
-    return bytes(source.read(length))
+    tail = _last(source, size, _TAIL)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    return tail if length <= len(tail) or tail[-4:] != MAGIC else _last(source, size, length)
 
 
-def check_chunks(footer: bytes, schema: Any) -> None:
-    """Refuse column chunks that contradict the Parquet schema: where PyArrow meets one, it ends the process.
-
-    From the raw footer, since even to ask PyArrow for a chunk can be the end. Slow for plans over thousands of files;
-    these look at the key's chunks only, and compare what PyArrow lets them compare.
-    """
-    leaves = [schema.column(i) for i in range(len(schema.names))]
-    for group in thrift.structs(thrift.decode(footer), _ROW_GROUPS):
-        for chunk, leaf in zip(thrift.structs(group, _COLUMNS), leaves, strict=True):
-            _check_chunk(thrift.field(chunk, _META_DATA, thrift.STRUCT), leaf)
+def _last(source: Any, size: int, count: int) -> bytes:
+    source.seek(max(0, size - count))
+    return bytes(source.read(min(size, count)))
 
 
-def _check_chunk(chunk: thrift.Struct, leaf: Any) -> None:
-    if leaf.physical_type != _PHYSICAL.get(thrift.field(chunk, _TYPE, thrift.I32)):
-        raise thrift.Damaged(f"a chunk of column {leaf.path!r} is not of the type {leaf.physical_type} of its schema")
-    sizes = thrift.field(chunk, _SIZES, thrift.STRUCT) if _SIZES in chunk else {}
-    for number, level in ((2, leaf.max_repetition_level), (3, leaf.max_definition_level)):
-        histogram = thrift.field(sizes, number, thrift.LIST)[1] if number in sizes else []
-        if len(histogram) not in (0, level + 1):
-            raise thrift.Damaged(f"a chunk of column {leaf.path!r} counts {len(histogram)} levels of {level + 1}")
-    if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
-        raise thrift.Damaged(f"a chunk of column {leaf.path!r} counts the bytes of values that have a fixed size")
+def footer_of(tail: bytes) -> bytes:
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > len(tail) - 8:
+        raise thrift.Damaged(f"a footer of {length} bytes does not fit into the file")
+    return tail[-8 - length : -8]
 
 
 @dataclass(frozen=True, slots=True)

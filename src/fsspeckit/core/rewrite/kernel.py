@@ -70,7 +70,7 @@ def model_layout(location: Location, footer: Footer) -> Layout:
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
-    raw = checked_footer(location, footer)
+    raw = checked_footer(location, footer.path, footer.metadata)
     with reading(location, footer.path):
         return Layout.like(footer, raw)
 

@@ -20,10 +20,10 @@ class Damaged(ValueError):
     """Bytes that are not what they should be, or contradict each other."""
 
 
-def decode(data: bytes) -> Struct:
-    """Read the struct at the start of `data`."""
+def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
+    """Read the struct that begins at a position, or the rest of one after the field of a number."""
     try:
-        return _read_struct(data, 0, _DEEPEST)[0]
+        return _read_struct(data, at, _DEEPEST, after)[0]
     except IndexError:
         raise Damaged("its footer is cut off") from None
 
@@ -74,9 +74,8 @@ def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
-def _read_struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
+def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
     fields: Struct = {}
-    number = 0
     while True:
         header = data[at]
         at += 1
