@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -26,7 +26,7 @@ def mutate(raw: bytes, random: Dice) -> bytes:
     """One to three changes; the same of the same random numbers."""
     changed, random.headers = raw, _headers(raw)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        changed = random.choices(_WAYS, _WEIGHTS)[0](changed, random)
+        changed = random.choices(_WAYS, _WEIGHTS)[0](changed or b"\0", random)
     return changed
 
 
@@ -37,7 +37,7 @@ def _footer(raw: bytes) -> tuple[int, int]:
     return (end - length, end) if 0 < length <= end else (max(0, end - 400), end)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _headers(raw: bytes) -> tuple[int, ...]:
     """Where pages begin in a healthy file."""
     metadata = pq.ParquetFile(io.BytesIO(raw)).metadata

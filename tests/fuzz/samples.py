@@ -89,7 +89,7 @@ def _money(i: int) -> decimal.Decimal | None:
 
 
 def _instant(i: int) -> dt.datetime:
-    return dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc) + dt.timedelta(hours=i, microseconds=i)
+    return dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC) + dt.timedelta(hours=i, microseconds=i)
 
 
 def _map_rows(i: int) -> dict[str, Any]:
