@@ -18,7 +18,15 @@ from fsspeckit.core import arrays
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers, unreadable
+from fsspeckit.core.plan.chunks import check_chunks
+from fsspeckit.core.plan.footers import (
+    checked_footer,
+    has_int96,
+    int96_unit,
+    open_parquet,
+    read_footers,
+    unreadable,
+)
 from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.plan.pages import check_rows, check_values, read_batches, read_file
 from fsspeckit.core.plan.partitions import value_array
@@ -79,8 +87,19 @@ class _Scan:
 
     def _admitted(self, filter: Any) -> list[ds.ParquetFileFragment]:
         """What partition values and statistics leave of the files."""
-        parts = [f.subset(filter, schema=self.dataset.schema) for f in self.dataset.get_fragments(filter)]
-        return [part for part in parts if part.num_row_groups]
+        parts, footers = [], {footer.path: footer for footer in self.footers}
+        for fragment in self.dataset.get_fragments(filter):
+            whole = self._has_whole_bounds(footers[self._path(fragment)])
+            part = fragment.subset(filter, schema=self.dataset.schema) if whole else fragment
+            parts += [part] if part.num_row_groups else []
+        return parts
+
+    def _has_whole_bounds(self, footer: Footer) -> bool:
+        """PyArrow ends the process at a bound that is cut."""
+        metadata = footer.metadata
+        assert metadata is not None
+        raw = checked_footer(self.location, footer.path, metadata)
+        return len(check_chunks(raw, metadata.schema)) == metadata.num_columns
 
     def _of(self, fragments: list[ds.ParquetFileFragment]) -> ds.FileSystemDataset:
         found = self.dataset

@@ -48,9 +48,10 @@ def read_footer(
         leaves = leaf_indexes(schema, metadata.num_columns)
         wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
         if all_chunks or columns is None:
-            check_chunks(footer_of(tail), metadata.schema)
+            told = check_chunks(footer_of(tail), metadata.schema)
         else:
-            check_flat_chunks(footer_of(tail), metadata, wanted.values())
+            told = check_flat_chunks(footer_of(tail), metadata, wanted.values())
+        wanted = {name: leaf for name, leaf in wanted.items() if leaf in told}
         groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
         entries = _ledger(metadata)
     partition = parse_hive_partition_path(info.path)
@@ -115,7 +116,7 @@ def _check_footer(file: pq.ParquetFile) -> None:
 
 
 def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> bytes:
-    """The raw footer of a file, any of whose column chunks PyArrow can be asked for."""
+    """The raw footer of a file, any of whose column chunks PyArrow can be asked for (but not their statistics)."""
     with reading(location, path), location.storage.open_input(location.at(path)) as source:
         raw = footer_bytes(source)
         check_chunks(raw, metadata.schema)
