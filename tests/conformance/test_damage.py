@@ -173,21 +173,21 @@ def test_chunks_at_which_pyarrow_would_end_the_process(
     _refused(io, lake, act, "column 'id'")
 
 
-def test_a_bound_that_is_cut_proves_nothing(io: Any, engine: str, lake: str) -> None:
+def test_a_bound_that_is_cut_proves_nothing(io: Any, engine: str, tmp_path: Path) -> None:
     """At its statistics PyArrow would end the process. Some writers cut the bounds of long fixed-length values."""
+    table = pa.table({"id": pa.array([b"aaa1", b"aaa2", b"aaa3"], pa.binary(4)), "x": [1, 2, 3]})
+    lake = write_lake(tmp_path / "lake", {"f.parquet": table}, row_group_size=2)
 
     def change(footer: thrift.Struct) -> None:
-        chunk_of(footer)[12][1][5] = (thrift.BINARY, b"\x00\x00")
-        chunk_of(footer, 1)[12][1][6] = (thrift.BINARY, b"")
+        chunk_of(footer)[12][1][5] = (thrift.BINARY, b"aa")
 
     edit_footer(Path(lake, "f.parquet"), change)
     assert not inspect(lake, ["id"]).files[0].keys["id"].known
     if engine != "spark":  # which reads by itself
-        assert io.read(lake, filter=pc.field("id") == 1).to_pylist() == [{"id": 1, "x": "b"}]
-    assert io.plan(SOURCE, lake, "upsert", ["id"]).updated == 1
-    result = io.merge(SOURCE, lake, "upsert", ["id"])
-    assert (result.inserted, result.updated) == (1, 1)
-    assert {r["id"]: r["x"] for r in rows(lake)} == {0: "a", 1: "B", 2: "c", 3: "d", 9: "Z"}
+        assert io.read(lake, ["x"], pc.field("x") == 2).to_pylist() == [{"x": 2}]
+    result = io.merge(table.slice(1).set_column(1, "x", pa.array([7, 8])), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (0, 2)
+    assert {r["id"]: r["x"] for r in rows(lake)} == {b"aaa1": 1, b"aaa2": 7, b"aaa3": 8}
 
 
 def test_a_name_that_stands_elsewhere_in_the_footer_is_no_chunk(io: Any, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class _Scan:
         metadata = footer.metadata
         assert metadata is not None
         raw = checked_footer(self.location, footer.path, metadata)
-        return len(check_chunks(raw, metadata.schema)) == metadata.num_columns
+        return bool(len(check_chunks(raw, metadata.schema)) == metadata.num_columns)
 
     def _of(self, fragments: list[ds.ParquetFileFragment]) -> ds.FileSystemDataset:
         found = self.dataset

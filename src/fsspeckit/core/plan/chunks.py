@@ -54,8 +54,9 @@ def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collecti
             chunks = []
         if len(chunks) != metadata.num_row_groups:  # the name stands elsewhere, too
             return check_chunks(footer, metadata.schema) & frozenset(leaves)
-        if not all([_check_chunk(chunk, column) for chunk in chunks]):
-            whole.discard(leaf)
+        for chunk in chunks:
+            if not _check_chunk(chunk, column):
+                whole.discard(leaf)
     return frozenset(whole)
 
 
