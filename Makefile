@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test test-old-duckdb torture check format bench big clean
+.PHONY: help demo test test-old-duckdb torture fuzz check format bench big clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,10 @@ test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, 
 torture: $(READY) ## a stream killed ten times, and 3,000 examples of the property test
 	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py --kills=10 $(ARGS)
 	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
+
+fuzz: $(READY) ## N=10000 damaged files as source and target; MUTANT=4711 runs one of them again
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
+		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .

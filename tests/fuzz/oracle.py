@@ -19,15 +19,19 @@ class Unread(Exception):
 
 
 def read(raw: bytes, columns: list[str] | None = None) -> list[pa.Table]:
-    """The row groups of a file."""
+    """The rows of a file: its row groups one by one or, where PyArrow does not read these, all at once."""
     try:
         file = _open(raw)
-        if file.metadata.num_rows != sum(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)):
+        promised = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+        if file.metadata.num_rows != sum(promised):
             raise Unread("row groups do not add up")
-        tables = [file.read_row_group(g, columns=columns) for g in range(file.num_row_groups)]
-        for group, table in enumerate(tables):
+        try:
+            tables = [file.read_row_group(g, columns=columns) for g in range(file.num_row_groups)]
+        except OSError:
+            tables, promised = [file.read(columns=columns)], [file.metadata.num_rows]
+        for table, rows in zip(tables, promised, strict=True):
             _validate(table)
-            if table.num_rows != file.metadata.row_group(group).num_rows:
+            if table.num_rows != rows:
                 raise Unread("fewer rows than promised")
         return tables or [file.schema_arrow.empty_table()]
     except (pa.ArrowException, OSError, ValueError, KeyError, IndexError) as error:

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ class Child:
 
     def __init__(self, seed: int) -> None:
         command = [sys.executable, "-m", "fuzz.run", "--seed", str(seed), "--child"]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        found_at = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        self.process = subprocess.Popen(command, env=found_at, **pipes)  # type: ignore[call-overload]
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
         self.buffer = b""
@@ -118,11 +119,9 @@ def fuzz(seed: int, numbers: range, workers: int = 2) -> Summary:
                 summary.add(number, kind, text)
         child.close()
 
-    threads = [threading.Thread(target=work) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(work) for _ in range(workers)]:
+            done.result()
     return summary
 
 

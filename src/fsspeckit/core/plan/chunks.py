@@ -85,4 +85,4 @@ def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema) -> bool:
     statistics = thrift.field(chunk, _STATISTICS, thrift.STRUCT) if _STATISTICS in chunk else {}
     width = _WIDTHS.get(leaf.physical_type, leaf.length)
     bounds = [thrift.field(statistics, number, thrift.BINARY) for number in _BOUNDS if number in statistics]
-    return not any(0 < len(bound) < width for bound in bounds)
+    return all(len(bound) >= width for bound in bounds)
