@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from damage import chunk_of, edit_footer, hide_page, nothing_changes
-from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.cli.sources import read_stream
+from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.rewrite import thrift
 from fsspeckit.core.rewrite.graft import footer_bytes
 from fsspeckit.report.inspection import inspect
@@ -75,6 +79,43 @@ def test_no_way_to_write_takes_a_damaged_source_for_an_empty_one(
     for write in WRITES.values():
         with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"s\.parquet"):
             write(io, str(path), lake)
+
+
+def test_a_source_and_a_target_that_fsspec_reaches(io: Any, engine: str, lake: str) -> None:
+    if engine == "spark":
+        pytest.skip("executors do not see the memory of this process")
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/damage/source/s.parquet", _hidden(SOURCE))
+    memory.pipe_file("/damage/lake/f.parquet", _hidden(HEALTHY))
+    for source in ("memory://damage/source/s.parquet", "memory://damage/source"):
+        with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"damage/source/s\.parquet"):
+            io.merge(source, lake, "upsert", ["id"])
+    for act in ("merge", "plan", "read"):
+        with pytest.raises(UnreadableFileError, match=r"damage/lake/f\.parquet"):
+            ACTS[act](io, "memory://damage/lake")
+    assert memory.find("/damage") == ["/damage/lake/f.parquet", "/damage/source/s.parquet"]
+    memory.rm("/damage", recursive=True)
+
+
+def _hidden(table: pa.Table) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        pq.write_table(table, file.name)
+        hide_page(file.name)
+        return Path(file.name).read_bytes()
+
+
+def test_standard_input_is_counted() -> None:
+    with pytest.raises(ArgumentError, match=r"Standard input cannot be read: .*(0|expected length)"):
+        read_stream(BytesIO(_hidden(SOURCE)))
+    with pytest.raises(ArgumentError, match="it has 0 rows, and its footer says 2"):
+        read_stream(BytesIO(_hidden(SOURCE.select(["id"]))))
+
+
+def test_standard_input_in_the_unit_of_its_writer() -> None:
+    """INT96 of Spark holds years that nanoseconds do not reach."""
+    path = next((Path(__file__).parent.parent / "data" / "spark_legacy").glob("*.parquet"))
+    units = {f.type.unit for f in read_stream(BytesIO(path.read_bytes())).schema if pa.types.is_timestamp(f.type)}
+    assert units == {"us"}
 
 
 @pytest.mark.parametrize("write", [w for w in WRITES if w not in ("append", "overwrite", "update")])
