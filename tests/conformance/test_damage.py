@@ -326,3 +326,20 @@ def test_a_decimal_of_more_digits_than_its_type_has(io: Any, lake: str, tmp_path
     path.write_bytes(content)
     with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"s\.parquet.*precision"):
         io.merge(str(path), lake, "upsert", ["id"])
+
+
+def test_indexes_into_no_dictionary(io: Any, tmp_path: Path) -> None:
+    """PyArrow reads them, and fails when it looks a value up."""
+    table = pa.table({"id": [1, 2], "d": pa.array(["red", "green"]).dictionary_encode()})
+    lake = write_lake(tmp_path / "lake", {"f.parquet": table})
+    path = Path(write_lake(tmp_path / "source", {"s.parquet": table}), "s.parquet")
+    content = bytearray(path.read_bytes())
+    count = content.index(b"\x4c\x15", pq.read_metadata(path).row_group(0).column(1).dictionary_page_offset) + 2
+    assert content[count] == 4, "two values"
+    content[count] = 0
+    path.write_bytes(content)
+    with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"s\.parquet.*dictionary of 0 values"):
+        io.merge(str(path), lake, "upsert", ["id"])
+    Path(lake, "f.parquet").write_bytes(content)
+    with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"lake/f\.parquet.*dictionary of 0 values"):
+        io.merge(table.slice(1).set_column(1, "d", pa.array(["blue"])), lake, "upsert", ["id"])

@@ -6,13 +6,15 @@ end (both seen, of one changed byte). So whatever is read of a file is held agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core.plan.footers import reading, unreadable
+from fsspeckit.core.rewrite.thrift import Damaged
 from fsspeckit.core.storage import Location
 
 
@@ -51,28 +53,35 @@ def read_file(location: Location, path: str, file: pq.ParquetFile) -> pa.Table:
 
 
 def check_values(table: pa.Table | pa.RecordBatch) -> None:
-    """Decimals of more digits than their type has are written as others: refuse them before."""
+    """What PyArrow reads without a word: decimals of too many digits, which it writes as others, and indexes into no
+    dictionary, at which it fails later on."""
     for column in table.columns:
-        if _holds(t.is_decimal, column.type):
+        if _is_doubtful(column.type):
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                _check_decimals(chunk)
+                _check_leaves(chunk)
 
 
-def _holds(kind: Callable[[pa.DataType], bool], within: pa.DataType) -> bool:
-    return kind(within) or any(_holds(kind, within.field(i).type) for i in range(within.num_fields))
+def _is_doubtful(kind: pa.DataType) -> bool:
+    if t.is_decimal(kind) or t.is_dictionary(kind):
+        return True
+    return any(_is_doubtful(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _check_decimals(array: pa.Array) -> None:
+def _check_leaves(array: pa.Array) -> None:
     if t.is_decimal(array.type):
         array.validate(full=True)
+    elif t.is_dictionary(array.type):
+        bounds = pc.min_max(array.indices).as_py()
+        if bounds["max"] is not None and not 0 <= bounds["min"] <= bounds["max"] < len(array.dictionary):
+            raise Damaged(f"a dictionary of {len(array.dictionary)} values has no value {bounds['max']}")
     elif t.is_map(array.type):
-        _check_decimals(array.keys)
-        _check_decimals(array.items)
+        _check_leaves(array.keys)
+        _check_leaves(array.items)
     elif t.is_struct(array.type):
         for i in range(array.type.num_fields):
-            _check_decimals(array.field(i))
+            _check_leaves(array.field(i))
     elif t.is_nested(array.type):
-        _check_decimals(array.flatten())
+        _check_leaves(array.flatten())
 
 
 def check_rows(location: Location, path: str, rows: int, promised: int, where: str = "") -> None:
