@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test test-old-duckdb torture soak check format bench big clean
+.PHONY: help demo test test-old-duckdb torture soak fuzz check format bench big clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,6 +36,10 @@ torture: $(READY) ## a stream killed ten times, and 3,000 examples of the proper
 
 soak: $(READY) ## random merges of all engines, killed and recovered, against a model; MINUTES=10
 	@$(JAVA) && cd tests && ../$(BIN)/python -m soak.run --minutes $(or $(MINUTES),10) $(ARGS)
+
+fuzz: $(READY) ## N=10000 damaged files as source and target; MUTANT=4711 runs one of them again
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
+		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .

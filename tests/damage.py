@@ -50,3 +50,19 @@ def nothing_changes(lake: Path | str) -> Iterator[None]:
     before = all_names(parent), fingerprint(parent)
     yield
     assert (all_names(parent), fingerprint(parent)) == before
+
+
+def hide_page(path: Path | str, column: int = 0, row_group: int = 0) -> None:
+    """Change one byte, so that PyArrow passes over a page as one of a kind that it does not know."""
+    at = pq.read_metadata(path).row_group(row_group).column(column).data_page_offset
+    content = bytearray(Path(path).read_bytes())
+    assert content[at : at + 2] == b"\x15\x00", "field 1 of the header: a data page"
+    content[at + 1] = 2  # an index page
+    Path(path).write_bytes(content)
+
+
+def chunk_of(footer: thrift.Struct, column: int = 0, row_group: int = 0) -> thrift.Struct:
+    """The metadata of a column chunk in a raw footer."""
+    group = footer[4][1][1][row_group]
+    chunk: thrift.Struct = group[1][1][1][column][3][1]
+    return chunk

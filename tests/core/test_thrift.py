@@ -78,3 +78,71 @@ def test_the_compact_protocol_as_others_write_it() -> None:
     raw = bytes([0x15, 2, 0x18, 2]) + b"ab" + bytes([0x05, 40, 3, 0])
     assert thrift.decode(raw) == {1: (thrift.I32, 1), 2: (thrift.BINARY, b"ab"), 20: (thrift.I32, -2)}
     assert thrift.encode(thrift.decode(raw)) == raw
+
+
+def test_maps_survive() -> None:
+    struct = {
+        1: (thrift.MAP, (0, 0, [])),
+        2: (thrift.MAP, (thrift.BINARY, thrift.I32, [(b"a", 1), (b"b", -2)])),
+        3: (thrift.MAP, (thrift.I64, thrift.TRUE, [(7, b"\x01")])),
+        4: (thrift.LIST, (thrift.MAP, [(thrift.I32, thrift.STRUCT, [(1, {1: (thrift.I32, 2)})])])),
+    }
+    assert thrift.decode(thrift.encode(struct)) == struct
+
+
+def test_a_map_as_others_write_it() -> None:
+    """Field 1: a map of one pair, of text and i32: "a" is 3 (zigzag 6); stop. Then one of no pairs: no types either."""
+    assert thrift.decode(bytes([0x1B, 1, 0x85, 1, 97, 6, 0])) == {
+        1: (thrift.MAP, (thrift.BINARY, thrift.I32, [(b"a", 3)]))
+    }
+    assert thrift.decode(bytes([0x1B, 0, 0])) == {1: (thrift.MAP, (0, 0, []))}
+
+
+@pytest.mark.parametrize(
+    "raw, problem",
+    [
+        (b"", "cut off"),
+        (b"\x15", "cut off"),
+        (b"\x15\x02", "cut off"),
+        (b"\x18\x05ab\x00", "cut off"),
+        (b"\x17\x00\x00", "cut off"),
+        (b"\x13", "cut off"),
+        (b"\x19\xf1" + b"\xff" * 8 + b"\x7f", "cut off"),
+        (b"\x19\xf3" + b"\xff" * 8 + b"\x7f", "cut off"),
+        (b"\x1b\xff\xff\xff\x7f\x33", "cut off"),
+        (b"\x16" + b"\x80" * 11 + b"\x01\x00", "64 bits"),
+        (b"\x10\x00\x00", "wire type 0"),
+        (b"\x1d\x00\x00", "wire type 13"),
+        (b"\x1e\x00\x00", "wire type 14"),
+        (b"\x1f\x00\x00", "wire type 15"),
+        (b"\x19\x20\x00\x00\x00", "wire type 0"),
+        (b"\x1b\x01\x0d\x00\x00", "wire type 0"),
+        (b"\x15\x02\x05\x02\x04\x00", "field 1 twice"),
+        (b"\x1c" * 100_000, "nested"),
+        (b"\x19\x19" * 100_000, "nested"),
+        (b"\x1b" + b"\x01\x8b\x00" * 100_000, "nested"),
+    ],
+)
+def test_what_is_no_struct_is_refused_at_once(raw: bytes, problem: str) -> None:
+    with pytest.raises(thrift.Damaged, match=problem):
+        thrift.decode(raw)
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        {},
+        {2: (thrift.I32, 1)},
+        {2: (thrift.LIST, (thrift.I32, [1]))},
+        {2: (thrift.LIST, (thrift.STRUCT, []))},
+        {2: (thrift.LIST, (thrift.STRUCT, [{4: (thrift.BINARY, b"root"), 5: (thrift.I32, 2)}]))},
+        {2: (thrift.LIST, (thrift.STRUCT, [{5: (thrift.I32, 1)}, {1: (thrift.I32, 1)}]))},
+        {2: (thrift.LIST, (thrift.STRUCT, [{5: (thrift.I32, 1)}, {4: (thrift.I32, 1)}]))},
+        {2: (thrift.LIST, (thrift.STRUCT, [{5: (thrift.I32, 1), 4: (thrift.BINARY, b"x")}] * 1000))},
+        {2: (thrift.LIST, (thrift.STRUCT, [{}])), 5: (thrift.I32, 1)},
+        {2: (thrift.LIST, (thrift.STRUCT, [{}])), 5: (thrift.LIST, (thrift.STRUCT, [{2: (thrift.BINARY, b"v")}]))},
+    ],
+)
+def test_a_graft_of_what_is_no_footer_is_refused(footer: Any) -> None:
+    with pytest.raises(thrift.Damaged):
+        Graft.of(thrift.encode(footer))

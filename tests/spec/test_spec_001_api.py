@@ -18,7 +18,7 @@ import pytest
 from damage import spoil_pages
 from fsspeckit.api import recover
 from fsspeckit.core import incremental as api
-from fsspeckit.core.errors import CommitUnfinishedError, UnreadableFileError
+from fsspeckit.core.errors import ArgumentError, CommitUnfinishedError, UnreadableFileError
 from fsspeckit.core.storage import LocalStorage
 from support import all_names, rows, write_lake
 
@@ -403,6 +403,36 @@ def test_confirm_affected_files(tmp_path: Path) -> None:
     assert api.confirm_affected_files([], ["id"], [2]) == []
     assert api.confirm_affected_files(paths, ["id"], []) == []
     assert api.confirm_affected_files(paths, ["id"], [None, 3]) == [paths[3]]
+
+
+def test_keys_and_files_that_can_be_read_only_once(tmp_path: Path) -> None:
+    """A generator once answered that no file is affected."""
+    lake = write_lake(
+        tmp_path / "lake", {f"f{i}.parquet": pa.table({"id": [i, i + 10], "x": ["a", "b"]}) for i in range(4)}
+    )
+    paths = [f"{lake}/f{i}.parquet" for i in range(4)]
+    assert api.confirm_affected_files(paths, ["id"], (k for k in [2, 13])) == paths[2:]
+    assert api.confirm_affected_files(iter(paths), ["id"], [2, 13]) == paths[2:]
+    assert api.confirm_affected_files(paths, (k for k in ["id", "x"]), ((i, "b") for i in [2, 13])) == paths[3:]
+    assert api.confirm_affected_files(paths, "id", pa.array([2, 13])) == paths[2:]
+    assert api.confirm_affected_files(paths[2], "id", {2, 13}) == paths[2:3]
+    plan = api.plan_incremental_rewrite(lake, (k for k in [13]), ["id"])
+    assert (plan.affected_files, plan.affected_rows) == (paths[3:], 2)
+    assert api.plan_incremental_rewrite(lake, [13], "id").affected_files == paths[3:]
+    files = api.ParquetMetadataAnalyzer().analyze_dataset_files(lake)
+    assert api.PartitionPruner().identify_candidate_files(iter(files), ["id"], (k for k in [2])) == paths
+    checker = api.ConservativeMembershipChecker()
+    assert [checker.file_might_contain_keys(f, "id", [13]) for f in files] == [False, False, False, True]
+    with pytest.raises(ArgumentError, match="only once"):
+        checker.file_might_contain_keys(files[3], ["id"], (k for k in [13]))
+    with pytest.raises(ArgumentError, match="give a list"):
+        api.confirm_affected_files(paths, ["id"], "13")
+
+
+def test_partition_columns_that_can_be_read_only_once() -> None:
+    before, after = pa.table({"id": [1], "day": [1]}), pa.table({"id": [1], "day": [2]})
+    with pytest.raises(ValueError, match="cannot change for existing keys"):
+        api.validate_partition_column_immutability(after, before, iter(["id"]), iter(["day"]))
 
 
 def test_confirm_reads_only_key_columns(tmp_path: Path) -> None:

@@ -45,13 +45,12 @@ def read_stream(stream: BinaryIO) -> Any:
     """Parquet, an Arrow file or an Arrow stream, told apart by their first bytes."""
     import pyarrow as pa
     import pyarrow.ipc
-    import pyarrow.parquet as pq
 
     from fsspeckit.core.errors import ArgumentError
 
     data = stream.read()
     readers: dict[bytes, Callable[[Any], Any]] = {
-        _PARQUET: lambda source: pq.ParquetFile(source).read(),
+        _PARQUET: lambda _: _read_parquet(data),
         _ARROW_FILE: lambda source: pa.ipc.open_file(source).read_all(),
         _ARROW_STREAM: lambda source: pa.ipc.open_stream(source).read_all(),
     }
@@ -61,5 +60,22 @@ def read_stream(stream: BinaryIO) -> Any:
         raise ArgumentError(f"Standard input {what}. Pipe a Parquet file or an Arrow IPC stream into it.")
     try:
         return found(pa.BufferReader(data))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ArgumentError(f"Standard input cannot be read: {str(error).rstrip('.')}. Was it cut off?") from error
+
+
+def _read_parquet(data: bytes) -> Any:
+    import pyarrow as pa
+
+    from fsspeckit.core.plan.chunks import check_chunks
+    from fsspeckit.core.plan.footers import open_source
+    from fsspeckit.core.plan.pages import check_values
+    from fsspeckit.core.rewrite.graft import footer_of
+
+    file = open_source(pa.BufferReader(data))
+    check_chunks(footer_of(data), file.metadata.schema)
+    table = file.read()
+    check_values(table)
+    if table.num_rows != file.metadata.num_rows:
+        raise ValueError(f"it has {table.num_rows} rows, and its footer says {file.metadata.num_rows}")
+    return table

@@ -6,7 +6,7 @@ import contextlib
 import os
 import posixpath
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from fsspeckit.core.plan.prune import (
     ParquetFileMetadata,
     ParquetMetadataAnalyzer,
     PartitionPruner,
+    key_table,
 )
 from fsspeckit.core.storage import Location, Storage, locate
 from fsspeckit.core.validate import validate_no_null_keys, validate_partition_column_immutability
@@ -85,8 +86,8 @@ class IncrementalRewritePlan:
 
 def plan_incremental_rewrite(
     dataset_path: str,
-    source_keys: Sequence[Any],
-    key_columns: Sequence[str],
+    source_keys: Iterable[Any],
+    key_columns: Sequence[str] | str,
     filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
 ) -> IncrementalRewritePlan:
@@ -95,10 +96,11 @@ def plan_incremental_rewrite(
     `new_files` is empty: which keys are new is known only once the affected files' keys are read
     (`confirm_affected_files`, or `plan` of a `DatasetIO`).
     """
+    keys = key_table(key_columns, source_keys)
     files = ParquetMetadataAnalyzer().analyze_dataset_files(dataset_path, filesystem)
-    admitted = set(PartitionPruner().identify_candidate_files(files, key_columns, source_keys, partition_schema))
+    admitted = set(PartitionPruner().identify_candidate_files(files, keys.column_names, keys, partition_schema))
     checker = ConservativeMembershipChecker()
-    affected = [f for f in files if f.path in admitted and checker.file_might_contain_keys(f, key_columns, source_keys)]
+    affected = [f for f in files if f.path in admitted and checker.file_might_contain_keys(f, keys.column_names, keys)]
     paths = {f.path for f in affected}
     return IncrementalRewritePlan(
         affected_files=[f.path for f in affected],

@@ -120,20 +120,20 @@ def validate_partition_column_immutability(
     Raises:
         ValueError: if a key that is in both tables has another partition value in the source.
     """
-    names = key_names(key_columns)
+    names, partitions = key_names(key_columns), column_names("partition_columns", partition_columns) or ()
     validate_no_null_keys(source_table, names)
     ours, theirs = {}, {}
-    for name in [*names, *partition_columns]:
+    for name in [*names, *partitions]:
         ours[name], theirs[name] = _canonical_pair(source_table, target_table, name)
     index = keys.KeyIndex([ours[name] for name in names])
     rows = index.find([theirs[name] for name in names])
     found = rows >= 0
     moved = np.zeros(int(found.sum()), dtype=bool)
-    for name in partition_columns:
+    for name in partitions:
         moved |= keys.differ(ours[name].take(pa.array(rows[found])), theirs[name].filter(pa.array(found)))
     shown = [_column(source_table, name) for name in names]
     where = rows[found][moved]
-    partitions_unmoved(len(where), keys.sample(shown, where[:5].tolist()), partition_columns)
+    partitions_unmoved(len(where), keys.sample(shown, where[:5].tolist()), partitions)
 
 
 def _canonical_pair(source_table: pa.Table, target_table: pa.Table, name: str) -> tuple[pa.Array, pa.Array]:

@@ -76,7 +76,7 @@ def inspect(path: str, key_columns: Sequence[str] = (), filesystem: Any = None) 
     infos = list_files(location)
     if not location.storage.is_dir(location.root):
         raise ArgumentError(f"{location.shown} does not exist.")
-    footers = read_footers(location, infos, tuple(key_columns))
+    footers = read_footers(location, infos, tuple(key_columns), all_chunks=True)
     columns = _columns(footers)
     kinds = _kinds(columns, key_columns)
     found = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))

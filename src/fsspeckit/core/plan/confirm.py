@@ -6,9 +6,9 @@ refuses some types; DuckDB expands a literal `*` in a name; PyArrow does neither
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ from fsspeckit.core import arrays, keys, schema
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.plan import prune
-from fsspeckit.core.plan.footers import open_parquet, read_footer, unreadable
-from fsspeckit.core.plan.listing import is_data_file
+from fsspeckit.core.plan.footers import open_parquet, read_footer
+from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.storage import Location, locate
 
@@ -80,28 +80,17 @@ class _ColumnReader:
             ) from None
 
 
-def read_row_group(
-    location: Location, path: str, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """Read whole columns of a row group by top-level name; a page that cannot be read is an error naming the file."""
-    try:
-        # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
-        table = file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise unreadable(location, path, error) from error
-    return table if columns is None else table.select(list(columns))
-
-
 def confirm_affected_files(
-    candidate_files: list[str], key_columns: Sequence[str], source_keys: Sequence[Any], filesystem: Any = None
+    candidate_files: Iterable[str], key_columns: Sequence[str] | str, source_keys: Iterable[Any], filesystem: Any = None
 ) -> list[str]:
     """Scan candidate files to confirm which actually contain source keys; only `key_columns` are read."""
     wanted = prune.key_table(key_columns, source_keys).drop_null()  # nulls match nothing
+    candidates = [candidate_files] if isinstance(candidate_files, str) else list(candidate_files)
     if not wanted.num_rows:
         return []
     with ThreadPoolExecutor(max_workers=4) as pool:
-        holds = pool.map(lambda path: _holds_any(path, wanted, filesystem), candidate_files)
-        return [path for path, found in zip(candidate_files, holds, strict=True) if found]
+        holds = pool.map(lambda path: _holds_any(path, wanted, filesystem), candidates)
+        return [path for path, found in zip(candidates, holds, strict=True) if found]
 
 
 def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
@@ -109,7 +98,7 @@ def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
     info = location.storage.stat(location.at(name))
     if info is None:
         raise FileNotFoundError(path)
-    footer = read_footer(location, type(info)(name, info.size, info.mtime_ns, info.inode), wanted.column_names)
+    footer = read_footer(location, replace(info, path=name), wanted.column_names, all_chunks=True)
     shape = _file_shape(footer, wanted)
     index = keys.KeyIndex([_canonical_as(wanted.column(k), shape.schema.field(k).type) for k in shape.keys])
     scan = Scan(footer, tuple(range(len(footer.row_groups))))
@@ -141,6 +130,3 @@ def _file_shape(footer: Footer, wanted: pa.Table) -> Shape:
 
 def _canonical_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     return keys.canonical(arrays.cast(arrays.plain(column), kind))
-
-
-__all__ = ["KeyBatch", "confirm_affected_files", "is_data_file", "read_keys", "read_row_group"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
 from typing import Any
@@ -13,7 +15,10 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
+from fsspeckit.core.plan.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.plan.partitions import parse_hive_partition_path
+from fsspeckit.core.rewrite.graft import footer_bytes, footer_of, tail_bytes
+from fsspeckit.core.rewrite.thrift import Damaged
 from fsspeckit.core.storage import Location
 
 LEDGER_PREFIX = "fsspeckit.stream."
@@ -21,52 +26,117 @@ _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 
 
-def read_footers(location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None) -> list[Footer]:
-    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all."""
+def read_footers(
+    location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None, *, all_chunks: bool = False
+) -> list[Footer]:
+    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all.
+
+    `all_chunks` is for callers that go on to look at the metadata of any column chunk: see `checked_footer`.
+    """
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(lambda info: read_footer(location, info, columns), files))
+        return list(pool.map(lambda info: read_footer(location, info, columns, all_chunks=all_chunks), files))
 
 
-def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | None) -> Footer:
-    with open_parquet(location, info.path) as file:
+def read_footer(
+    location: Location, info: FileInfo, columns: Sequence[str] | None, *, all_chunks: bool = False
+) -> Footer:
+    with reading(location, info.path):
+        with location.storage.open_input(location.at(info.path)) as source:
+            tail = tail_bytes(source)
+        file = open_source(pa.BufferReader(tail))  # a footer's offsets do not matter to it
         metadata, schema = file.metadata, file.schema_arrow
-    leaves = leaf_indexes(schema, metadata.num_columns)
-    wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
-    groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
+        leaves = leaf_indexes(schema, metadata.num_columns)
+        wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
+        if all_chunks or columns is None:
+            told = check_chunks(footer_of(tail), metadata.schema)
+        else:
+            told = check_flat_chunks(footer_of(tail), metadata, wanted.values())
+        wanted = {name: leaf for name, leaf in wanted.items() if leaf in told}
+        groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
+        entries = _ledger(metadata)
     partition = parse_hive_partition_path(info.path)
-    return Footer(info, schema, groups, partition, metadata, _ledger(metadata), _int96_columns(schema, metadata))
+    return Footer(info, schema, groups, partition, metadata, entries, _int96_columns(schema, metadata))
 
 
 def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
     """Entries of streams. The Arrow schema shows only the metadata that its writer knew of."""
-    found = (metadata.metadata or {}).items()
-    return {key.decode(): value.decode() for key, value in found if key.startswith(LEDGER_PREFIX.encode())}
+    pairs = (metadata.metadata or {}).items()
+    entries = {key.decode(): value.decode() for key, value in pairs if key.startswith(LEDGER_PREFIX.encode())}
+    for name, entry in entries.items():
+        if not _is_batch(entry):
+            raise Damaged(f"the entry {name!r}, which records what a stream has committed, is broken: {entry[:80]!r}")
+    return entries
+
+
+def _is_batch(entry: str) -> bool:
+    try:
+        recorded = json.loads(entry)
+    except (ValueError, RecursionError):
+        return False
+    number, query = (recorded.get("batch"), recorded.get("query")) if isinstance(recorded, dict) else (None, None)
+    return type(number) is int and (query is None or isinstance(query, str))
 
 
 def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open a data file, with INT96 read in the unit that its writer used; a failure names the file."""
-    try:
-        source = location.storage.open_input(location.at(path))
-    except OSError as error:
-        raise unreadable(location, path, error) from error
-    try:
-        file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
-        if has_int96(file.metadata):
-            file = pq.ParquetFile(
-                source,
-                metadata=file.metadata,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit=int96_unit(file.metadata),
-            )
-    except (pa.ArrowException, OSError, EOFError) as error:
-        source.close()
-        raise unreadable(location, path, error) from error
+    with reading(location, path), contextlib.ExitStack() as opened:
+        file = open_source(opened.enter_context(location.storage.open_input(location.at(path))), metadata)
+        opened.pop_all()
     return file
 
 
-def unreadable(location: Location, path: str, error: BaseException) -> UnreadableFileError:
+def open_source(source: Any, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Open Parquet from anything that PyArrow reads; `metadata` is the footer, if it was read before."""
+    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+    if metadata is None:
+        _check_footer(file)
+    if not has_int96(file.metadata):
+        return file
+    return pq.ParquetFile(
+        source,
+        metadata=file.metadata,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit=int96_unit(file.metadata),
+    )
+
+
+def _check_footer(file: pq.ParquetFile) -> None:
+    """Does the footer agree with itself, and are its words text? PyArrow looks at either only when it needs it."""
+    metadata = file.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows = [group.num_rows for group in groups]
+    if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
+        raise Damaged(f"its footer says {metadata.num_rows} rows, and {sum(rows)} in the row groups together")
+    width = next((group.num_columns for group in groups if group.num_columns != metadata.num_columns), None)
+    if width is not None:
+        raise Damaged(f"a row group has {width} columns, and its schema {metadata.num_columns}")
+    for leaf in range(metadata.num_columns):
+        _ = metadata.schema.column(leaf).path
+    _ = metadata.created_by, file.schema_arrow.names
+
+
+def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> bytes:
+    """The raw footer of a file, any of whose column chunks PyArrow can be asked for (but not their statistics)."""
+    with reading(location, path), location.storage.open_input(location.at(path)) as source:
+        raw = footer_bytes(source)
+        check_chunks(raw, metadata.schema)
+    return raw
+
+
+@contextlib.contextmanager
+def reading(location: Location, path: str) -> Iterator[None]:
+    """Whatever PyArrow says of a file that it cannot read becomes an error of ours that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise unreadable(location, path, error) from error
+
+
+def unreadable(location: Location, path: str, why: object) -> UnreadableFileError:
+    of_the_system = isinstance(why, OSError) and why.errno is not None
+    what, way_out = ("", "Remove the cause") if of_the_system else (" as Parquet", "Restore or remove the file")
     return UnreadableFileError(
-        f"Cannot read {location.show(path)} as Parquet: {error}. Restore or remove the file; nothing was changed.",
+        f"Cannot read {location.show(path)}{what}: {str(why).strip().rstrip('.')}. {way_out}; nothing was changed.",
         operation="read",
         path=path,
     )
@@ -123,6 +193,10 @@ def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int]) ->
 
 def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -> Bounds | None:
     """Bounds that hold for every non-null value, or `None` if the statistics prove nothing."""
+    if chunk.physical_type != column.physical_type:  # PyArrow takes one for the other, and ends the process
+        raise Damaged(
+            f"a chunk of column {column.path!r} is {chunk.physical_type}, and its schema {column.physical_type}"
+        )
     stats = chunk.statistics if chunk.is_stats_set else None
     if stats is None:
         return None

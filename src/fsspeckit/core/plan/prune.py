@@ -7,19 +7,20 @@ the same two predicates that the pipeline uses.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.core import arrays, keys
-from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, Profile, RowGroup, Shape
 from fsspeckit.core.plan.footers import read_footer
 from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.plan.partitions import PartitionMap, Unreadable, identities, read_value
 from fsspeckit.core.storage import locate
+from fsspeckit.core.validate import key_names
 
 MIGHT_MATCH = True
 CANNOT_MATCH = False
@@ -143,12 +144,14 @@ class ConservativeMembershipChecker:
     """Conservative pruning using column statistics."""
 
     def file_might_contain_keys(
-        self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str], source_keys: Sequence[Any]
+        self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str] | str, source_keys: Iterable[Any]
     ) -> bool:
         """Could the file contain any of the source keys? Only statistics that prove the contrary say no."""
+        if isinstance(source_keys, Iterator):  # the next file would be asked for no keys at all
+            raise ArgumentError("source_keys can be read only once, and every file is asked for them; give a list.")
         found = key_intervals(key_columns, source_keys)
         stats, rows = file_metadata.column_stats, file_metadata.total_rows
-        return all(bounds_might_match(_as_bounds(stats.get(n), rows), found[n]) for n in key_columns)
+        return all(bounds_might_match(_as_bounds(stats.get(n), rows), intervals) for n, intervals in found.items())
 
 
 def _as_bounds(stats: Mapping[str, Any] | None, rows: int) -> Bounds | None:
@@ -173,9 +176,9 @@ class PartitionPruner:
 
     def identify_candidate_files(
         self,
-        file_metadata: list[ParquetFileMetadata],
-        key_columns: Sequence[str],
-        source_keys: Sequence[Any],
+        file_metadata: Iterable[ParquetFileMetadata],
+        key_columns: Sequence[str] | str,
+        source_keys: Iterable[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
         """Keep the files whose partition values admit a source key.
@@ -205,14 +208,18 @@ def _column_admits(text: Any, column: pa.ChunkedArray, schema: pa.Schema | None,
     return value in identities(arrays.plain(wanted))
 
 
-def key_table(key_columns: Sequence[str], source_keys: Sequence[Any]) -> pa.Table:
+def key_table(key_columns: Sequence[str] | str, source_keys: Iterable[Any]) -> pa.Table:
     """Keys given as Python values (tuples or mappings for composite keys) as a table."""
+    names = key_names(key_columns)
     if isinstance(source_keys, pa.Table):
-        return source_keys.select(list(key_columns))
-    if len(key_columns) == 1 and not any(isinstance(k, (tuple, list, Mapping)) for k in source_keys):
-        source_keys = [(key,) for key in source_keys]
-    rows = [k if isinstance(k, Mapping) else dict(zip(key_columns, k, strict=True)) for k in source_keys]
-    return pa.table({name: _key_array([row[name] for row in rows]) for name in key_columns})
+        return source_keys.select(list(names))
+    if isinstance(source_keys, (str, bytes)):
+        raise ArgumentError(f"source_keys takes the keys to look for, not the text {source_keys!r}; give a list.")
+    found = list(source_keys)  # it is gone through more than once, and a generator gives its keys only once
+    if len(names) == 1 and not any(isinstance(k, (tuple, list, Mapping)) for k in found):
+        found = [(key,) for key in found]
+    rows = [k if isinstance(k, Mapping) else dict(zip(names, k, strict=True)) for k in found]
+    return pa.table({name: _key_array([row[name] for row in rows]) for name in names})
 
 
 def _key_array(values: list[Any]) -> pa.Array:
@@ -222,6 +229,6 @@ def _key_array(values: list[Any]) -> pa.Array:
         return pa.array(values, pa.uint64())
 
 
-def key_intervals(key_columns: Sequence[str], source_keys: Sequence[Any]) -> dict[str, Intervals]:
+def key_intervals(key_columns: Sequence[str] | str, source_keys: Iterable[Any]) -> dict[str, Intervals]:
     table = key_table(key_columns, source_keys)
-    return {name: keys.intervals(arrays.plain(table.column(name))) for name in key_columns}
+    return {name: keys.intervals(arrays.plain(table.column(name))) for name in table.column_names}

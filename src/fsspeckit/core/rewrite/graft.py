@@ -23,15 +23,35 @@ _OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", b"org.apache.spark.sql.parquet.row
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
 _COLUMNS, _META_DATA, _PATH = 1, 3, 3
 _TYPE, _INT96 = 1, (thrift.I32, 3)
+_DEEPEST = 200
+
+# What PyArrow reads at once of the end of a file, too.
+_TAIL = 64 << 10
 
 
 def footer_bytes(source: Any) -> bytes:
     """The raw footer of an open Parquet file."""
+    return footer_of(tail_bytes(source))
+
+
+def tail_bytes(source: Any) -> bytes:
+    """The end of an open file with all of its footer in it, as far as the file is that long."""
     size = source.size()
-    source.seek(size - 8)
-    length = int.from_bytes(source.read(8)[:4], "little")
-    source.seek(size - 8 - length)
-    return bytes(source.read(length))
+    tail = _last(source, size, _TAIL)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    return tail if length <= len(tail) or tail[-4:] != MAGIC else _last(source, size, length)
+
+
+def _last(source: Any, size: int, count: int) -> bytes:
+    source.seek(max(0, size - count))
+    return bytes(source.read(min(size, count)))
+
+
+def footer_of(tail: bytes) -> bytes:
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > len(tail) - 8:
+        raise thrift.Damaged(f"a footer of {length} bytes does not fit into the file")
+    return tail[-8 - length : -8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +70,17 @@ class Graft:
     @classmethod
     def of(cls, footer: bytes) -> Graft:
         fields = thrift.decode(footer)
-        schema = fields[_SCHEMA]
-        elements = schema[1][1]
+        elements = thrift.structs(fields, _SCHEMA)
+        _check_entries(fields)
         writer = fields.get(_CREATED_BY)
         told_by_writer = (
-            writer and writer[1].startswith(b"parquet-mr") and any(e.get(_TYPE) == _INT96 for e in elements)
+            writer
+            and writer[0] == thrift.BINARY
+            and writer[1].startswith(b"parquet-mr")
+            and any(e.get(_TYPE) == _INT96 for e in elements)
         )
-        return cls(schema, fields.get(_KEY_VALUE), tuple(_leaf_paths(elements)), writer if told_by_writer else None)
+        paths = tuple(_leaf_paths(elements))
+        return cls(fields[_SCHEMA], fields.get(_KEY_VALUE), paths, writer if told_by_writer else None)
 
     def stamped(self, entries: Mapping[str, str]) -> Graft:
         """The same with entries added to the key-value metadata."""
@@ -83,14 +107,22 @@ class Graft:
         return thrift.encode(fields)
 
 
+def _check_entries(fields: thrift.Struct) -> None:
+    """Key-value metadata are pairs of texts, of which the second may be left out."""
+    for pair in thrift.structs(fields, _KEY_VALUE) if _KEY_VALUE in fields else ():
+        thrift.field(pair, 1, thrift.BINARY)
+
+
 def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
     """The `path_in_schema` of every leaf, from the flattened schema tree."""
     paths: list[tuple[int, Any]] = []
 
     def visit(position: int, above: list[bytes]) -> int:
+        if position >= len(elements) or len(above) > _DEEPEST:
+            raise thrift.Damaged("its schema is no tree")
         element = elements[position]
-        children = element.get(5, (thrift.I32, 0))[1]
-        here = [*above, element[4][1]] if position else above
+        children = thrift.field(element, 5, thrift.I32) if 5 in element else 0
+        here = [*above, thrift.field(element, 4, thrift.BINARY)] if position else above
         if not children and position:
             paths.append((thrift.LIST, (thrift.BINARY, here)))
         position += 1
@@ -105,6 +137,7 @@ def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
 def with_entries(footer: bytes, entries: Mapping[str, str]) -> bytes:
     """A footer with entries added to its key-value metadata, or put in the place of those of the same name."""
     fields = thrift.decode(footer)
+    _check_entries(fields)
     fields[_KEY_VALUE] = _added(fields.get(_KEY_VALUE), entries)
     return thrift.encode(fields)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays
 from fsspeckit.core.errors import LayoutError
-from fsspeckit.core.plan.footers import has_int96, int96_unit
+from fsspeckit.core.plan.footers import has_int96, int96_unit, reading
+from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.storage import Location
 
 # Microseconds beyond this do not fit into nanoseconds.
@@ -20,12 +23,14 @@ def check_int96(location: Location, path: str, file: pq.ParquetFile) -> None:
     if not has_int96(file.metadata):
         return
     other = "ns" if int96_unit(file.metadata) == "us" else "us"
-    with location.storage.open_input(location.at(path)) as source:
-        second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other)
+    with contextlib.ExitStack() as stack:
+        with reading(location, path):
+            source = stack.enter_context(location.storage.open_input(location.at(path)))
+            second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other)
         kinds = zip(file.schema_arrow, second.schema_arrow, strict=True)
         names = [a.name for a, b in kinds if a.type != b.type and pa.types.is_timestamp(a.type)]
         for group in range(file.num_row_groups):
-            ours, theirs = (f.read_row_group(group, columns=names) for f in (file, second))
+            ours, theirs = (read_row_group(location, path, f, group, names) for f in (file, second))
             if not all(_agree(ours.column(n), theirs.column(n)) for n in names):
                 raise LayoutError(
                     f"{location.show(path)}: INT96 timestamps with nanoseconds, or of years beyond 1677..2262, cannot "

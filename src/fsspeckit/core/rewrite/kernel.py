@@ -7,7 +7,7 @@ rows to put there; every other row keeps its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,9 +19,8 @@ from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
-from fsspeckit.core.plan.confirm import read_row_group
-from fsspeckit.core.plan.footers import open_parquet, unreadable
-from fsspeckit.core.rewrite.graft import footer_bytes
+from fsspeckit.core.plan.footers import checked_footer, open_parquet, reading
+from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
@@ -68,15 +67,12 @@ def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Repla
 
 def model_layout(location: Location, footer: Footer) -> Layout:
     """The layout of an existing file, to write another one like it."""
-    try:
-        with location.storage.open_input(location.at(footer.path)) as source:
-            raw = footer_bytes(source)
-    except OSError as error:
-        raise unreadable(location, footer.path, error) from error
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
-            footer = Footer(footer.info, footer.schema, footer.row_groups, footer.partition, file.metadata)
-    return Layout.like(footer, raw)
+            footer = replace(footer, metadata=file.metadata)
+    raw = checked_footer(location, footer.path, footer.metadata)
+    with reading(location, footer.path):
+        return Layout.like(footer, raw)
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Thrift's compact protocol, generically: enough to read a Parquet footer and write it back byte for byte.
 
-A struct is a dict of field id to `(wire type, value)`, a list is `(element type, values)`. Keeping wire types makes
-the round trip exact without knowing Parquet's definitions, so fields of a future format version survive too.
+A struct is a dict of field id to `(wire type, value)`, a list is `(element type, values)`, a map is
+`(key type, value type, pairs)`. Keeping wire types makes the round trip exact without knowing Parquet's definitions,
+so fields of a future format version survive too. What is no such struct is `Damaged`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,41 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range
 
 Struct = dict[int, tuple[int, Any]]
 
+_DEEPEST = 64
 
-def decode(data: bytes) -> Struct:
-    """Read the struct at the start of `data`."""
-    return _read_struct(data, 0)[0]
+
+class Damaged(ValueError):
+    """Bytes that are not what they should be, or contradict each other."""
+
+
+def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
+    """Read the struct that begins at a position, or the rest of one after the field of a number."""
+    try:
+        return _read_struct(data, at, _DEEPEST, after)[0]
+    except IndexError:
+        raise Damaged("its footer is cut off") from None
 
 
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)
     return bytes(out)
+
+
+def field(struct: Struct, number: int, kind: int) -> Any:
+    """The value of a field that has to be there, of the wire type that it has to have."""
+    found, value = struct.get(number, (None, None))
+    if found != kind:
+        raise Damaged(f"field {number} of its footer is not of wire type {kind}")
+    return value
+
+
+def structs(struct: Struct, number: int) -> list[Struct]:
+    """The elements of a list of structs."""
+    kind, values = field(struct, number, LIST)
+    if values and kind != STRUCT:
+        raise Damaged(f"field {number} of its footer is not a list of structs")
+    return list(values)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -33,6 +59,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return result, at
         shift += 7
+        if shift > 63:
+            raise Damaged("its footer has a number of more than 64 bits")
 
 
 def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
@@ -40,9 +68,14 @@ def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at
 
 
-def _read_struct(data: bytes, at: int) -> tuple[Struct, int]:
+def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    if size > len(data) - at:
+        raise IndexError
+    return data[at : at + size], at + size
+
+
+def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
     fields: Struct = {}
-    number = 0
     while True:
         header = data[at]
         at += 1
@@ -52,28 +85,36 @@ def _read_struct(data: bytes, at: int) -> tuple[Struct, int]:
             number += header >> 4
         else:
             number, at = _read_zigzag(data, at)
+        if number in fields:
+            raise Damaged(f"its footer has field {number} twice")
         kind = header & 0x0F
-        value, at = _read_value(data, at, kind)
+        value, at = (None, at) if kind in (TRUE, FALSE) else _read_value(data, at, kind, depth)
         fields[number] = (kind, value)
 
 
-def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
+def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """A value that stands alone, so that a boolean takes a byte of its own."""
     if kind in (I16, I32, I64):
         return _read_zigzag(data, at)
     if kind == BINARY:
         size, at = _read_varint(data, at)
-        return data[at : at + size], at + size
+        return _read_bytes(data, at, size)
+    if kind in (TRUE, FALSE, BYTE):
+        return _read_bytes(data, at, 1)
+    if kind == DOUBLE:
+        return _read_bytes(data, at, 8)
+    if depth == 0:
+        raise Damaged(f"its footer is nested more than {_DEEPEST} deep")
     if kind == STRUCT:
-        return _read_struct(data, at)
+        return _read_struct(data, at, depth - 1)
     if kind in (LIST, SET):
-        return _read_list(data, at)
-    if kind in (TRUE, FALSE):
-        return None, at
-    size = {BYTE: 1, DOUBLE: 8}[kind]
-    return data[at : at + size], at + size
+        return _read_list(data, at, depth - 1)
+    if kind == MAP:
+        return _read_map(data, at, depth - 1)
+    raise Damaged(f"its footer has wire type {kind}, which does not exist")
 
 
-def _read_list(data: bytes, at: int) -> tuple[tuple[int, list[Any]], int]:
+def _read_list(data: bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
     header = data[at]
     at += 1
     count, kind = header >> 4, header & 0x0F
@@ -81,9 +122,23 @@ def _read_list(data: bytes, at: int) -> tuple[tuple[int, list[Any]], int]:
         count, at = _read_varint(data, at)
     values = []
     for _ in range(count):
-        value, at = (data[at : at + 1], at + 1) if kind in (TRUE, FALSE) else _read_value(data, at, kind)
+        value, at = _read_value(data, at, kind, depth)
         values.append(value)
     return (kind, values), at
+
+
+def _read_map(data: bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
+    count, at = _read_varint(data, at)
+    if count == 0:
+        return (0, 0, []), at
+    kinds = data[at]
+    at += 1
+    pairs = []
+    for _ in range(count):
+        key, at = _read_value(data, at, kinds >> 4, depth)
+        value, at = _read_value(data, at, kinds & 0x0F, depth)
+        pairs.append((key, value))
+    return (kinds >> 4, kinds & 0x0F, pairs), at
 
 
 def _write_varint(out: bytearray, value: int) -> None:
@@ -106,7 +161,8 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
         else:
             out.append(kind)
             _write_zigzag(out, number)
-        _write_value(out, kind, value)
+        if kind not in (TRUE, FALSE):
+            _write_value(out, kind, value)
         last = number
     out.append(0)
 
@@ -121,7 +177,9 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         _write_struct(out, value)
     elif kind in (LIST, SET):
         _write_list(out, *value)
-    elif kind in (BYTE, DOUBLE):
+    elif kind == MAP:
+        _write_map(out, *value)
+    else:
         out += value
 
 
@@ -132,7 +190,13 @@ def _write_list(out: bytearray, kind: int, values: list[Any]) -> None:
         out.append(0xF0 | kind)
         _write_varint(out, len(values))
     for value in values:
-        if kind in (TRUE, FALSE):
-            out += value
-        else:
-            _write_value(out, kind, value)
+        _write_value(out, kind, value)
+
+
+def _write_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[Any, Any]]) -> None:
+    _write_varint(out, len(pairs))
+    if pairs:
+        out.append(key_kind << 4 | value_kind)
+    for key, value in pairs:
+        _write_value(out, key_kind, key)
+        _write_value(out, value_kind, value)

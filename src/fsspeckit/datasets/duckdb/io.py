@@ -21,7 +21,7 @@ from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.opening import Sql
 from fsspeckit.datasets.duckdb.version import check_use_merge, choose_merge
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.sources import read_dataset
+from fsspeckit.datasets.scan import read_dataset
 
 logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")

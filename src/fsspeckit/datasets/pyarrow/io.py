@@ -10,7 +10,7 @@ import pyarrow as pa
 from fsspeckit.core.model import MergeResult, WriteResult
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
-from fsspeckit.datasets.sources import read_dataset
+from fsspeckit.datasets.scan import read_dataset
 
 
 class PyArrowDatasetIO(DatasetIO[pa.Table]):

@@ -10,7 +10,7 @@ from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.sources import existing_files
+from fsspeckit.datasets.scan import existing_files
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.session import spark_path
 from fsspeckit.datasets.spark.stream import BatchMerge

@@ -13,12 +13,13 @@ from pyspark import TaskContext
 from fsspeckit.core import arrays
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
-from fsspeckit.core.plan.confirm import read_row_group
 from fsspeckit.core.plan.footers import open_parquet
+from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.schema import unify_footers, unify_sources
 from fsspeckit.core.storage import Location, locate
-from fsspeckit.datasets.sources import data_files, is_paths, partition_type, to_reader
+from fsspeckit.datasets.scan import path_fields
+from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.parts import Part, PartWriter, conformed
 from fsspeckit.datasets.spark.scratch import Scratch
@@ -129,9 +130,8 @@ def _files(location: Location, footers: ReadFooters) -> Files:
     inside, infos = data_files(location)
     found = footers(inside, infos, ())
     unified = unify_footers(found)
-    named = dict.fromkeys(name for footer in found for name in footer.partition if name not in unified.names)
-    fields = [pa.field(name, partition_type([f.partition.get(name) for f in found])) for name in named]
-    return Files(tuple((inside, footer) for footer in found), pa.schema([*unified, *fields], unified.metadata))
+    fields = [*unified, *path_fields(found, unified)]
+    return Files(tuple((inside, footer) for footer in found), pa.schema(fields, unified.metadata))
 
 
 def frame_schema(frame: Any) -> pa.Schema:

@@ -1,0 +1,197 @@
+"""A data set as one: PyArrow scans many files at once, and only the row groups that a filter admits.
+
+Its scan says nothing of a file that gave fewer rows than its footer promises, and filters rows before they can be
+counted. So batches are counted by the file that they come from, and the filter is a column of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs
+
+from fsspeckit.core import arrays
+from fsspeckit.core.commit.session import warn_unfinished
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.plan.chunks import check_chunks
+from fsspeckit.core.plan.footers import (
+    checked_footer,
+    has_int96,
+    int96_unit,
+    open_parquet,
+    read_footers,
+    unreadable,
+)
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.pages import check_rows, check_values, read_batches, read_file
+from fsspeckit.core.plan.partitions import value_array
+from fsspeckit.core.schema import plain_schema, unify_footers
+from fsspeckit.core.storage import FsspecStorage, Location
+
+
+def read_dataset(location: Location, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
+    """All rows of a data set, or those that a filter admits."""
+    return scan_dataset(location, columns, filter).read_all()
+
+
+def scan_dataset(
+    location: Location, columns: list[str] | None = None, filter: Any = None, **readahead: int
+) -> pa.RecordBatchReader:
+    """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
+    infos = existing_files(location)
+    footers = read_footers(location, infos, (), all_chunks=True)
+    schema = unify_footers(footers)
+    stored_too = any(name in schema.names for footer in footers for name in footer.partition)
+    if stored_too or any(not footer.schema.equals(schema) for footer in footers):
+        table = _file_by_file(location, footers, schema)
+        return ds.dataset(table).scanner(columns=columns, filter=filter, **readahead).to_reader()
+    return _Scan(location, footers, _dataset(location, footers, schema)).reader(columns, filter, readahead)
+
+
+def existing_files(location: Location) -> tuple[FileInfo, ...]:
+    """The files of a data set that is to be read; warns if a commit to it is unfinished."""
+    warn_unfinished(location)
+    infos = list_files(location)
+    if not infos:
+        raise ArgumentError(f"{location.shown} has no Parquet files.")
+    return infos
+
+
+@dataclass(frozen=True)
+class _Scan:
+    location: Location
+    footers: Sequence[Footer]
+    dataset: ds.FileSystemDataset
+
+    def reader(self, columns: list[str] | None, filter: Any, readahead: dict[str, int]) -> pa.RecordBatchReader:
+        plain = self.dataset.scanner(columns=columns, filter=filter)
+        schema, promised = plain.projected_schema, {f.path: f.rows for f in self.footers}
+        scanner = self.dataset.scanner(columns=columns, **readahead)
+        if filter is not None:
+            admitted = self._admitted(filter)
+            promised = {self._path(f): sum(group.num_rows for group in f.row_groups) for f in admitted}
+            projection = {name: ds.field(name) for name in schema.names}
+            projection[_unused(schema)] = filter
+            scanner = self._of(admitted).scanner(columns=projection, **readahead)
+        found = self._counted(scanner, promised)
+        return pa.RecordBatchReader.from_batches(schema, (_kept(batch, schema, filter) for batch in found))
+
+    def _path(self, fragment: ds.Fragment) -> str:
+        """Relative to the data set; some file systems leave out the first slash."""
+        return str(fragment.path.lstrip("/").removeprefix(self.location.root.strip("/")).lstrip("/"))
+
+    def _admitted(self, filter: Any) -> list[ds.ParquetFileFragment]:
+        """What partition values and statistics leave of the files."""
+        parts, footers = [], {footer.path: footer for footer in self.footers}
+        for fragment in self.dataset.get_fragments(filter):
+            whole = self._has_whole_bounds(footers[self._path(fragment)])
+            part = fragment.subset(filter, schema=self.dataset.schema) if whole else fragment
+            parts += [part] if part.num_row_groups else []
+        return parts
+
+    def _has_whole_bounds(self, footer: Footer) -> bool:
+        """PyArrow ends the process at a bound that is cut."""
+        metadata = footer.metadata
+        assert metadata is not None
+        raw = checked_footer(self.location, footer.path, metadata)
+        return bool(len(check_chunks(raw, metadata.schema)) == metadata.num_columns)
+
+    def _of(self, fragments: list[ds.ParquetFileFragment]) -> ds.FileSystemDataset:
+        found = self.dataset
+        return ds.FileSystemDataset(fragments, found.schema, found.format, found.filesystem)
+
+    def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:
+        read = dict.fromkeys(promised, 0)
+        try:
+            for batch in scanner.scan_batches():
+                read[self._path(batch.fragment)] += batch.record_batch.num_rows
+                check_values(batch.record_batch)
+                yield batch.record_batch
+        except (pa.ArrowException, OSError, ValueError) as error:
+            self._name_the_file()
+            raise unreadable(self.location, "", error) from error
+        for path, rows in promised.items():
+            check_rows(self.location, path, read[path], rows)
+
+    def _name_the_file(self) -> None:
+        """A scan does not say which file it could not read: read one by one until it comes up again."""
+        for footer in self.footers:
+            with open_parquet(self.location, footer.path, footer.metadata) as file:
+                for _ in read_batches(self.location, footer.path, file, 16_384):
+                    pass
+
+
+def _unused(schema: pa.Schema) -> str:
+    return "kept" + "_" * max(map(len, schema.names), default=0)
+
+
+def _kept(batch: pa.RecordBatch, schema: pa.Schema, filter: Any) -> pa.RecordBatch:
+    rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
+    return rows if filter is None else rows.filter(batch.column(len(schema)))
+
+
+def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> ds.FileSystemDataset:
+    found = ds.dataset(
+        [location.at(footer.path) for footer in footers],
+        filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pyarrow.fs.LocalFileSystem(),
+        format=ds.ParquetFileFormat(
+            coerce_int96_timestamp_unit=_int96_unit(footers),
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),
+        ),
+        partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
+        partition_base_dir=location.root,
+    )
+    fields = [_readable(field, found.schema) for field in schema]
+    fields += [field for field in found.schema if field.name not in schema.names]
+    return found.replace_schema(pa.schema(fields, schema.metadata))
+
+
+def _int96_unit(footers: Sequence[Footer]) -> str | None:
+    units = {int96_unit(f.metadata) for f in footers if f.metadata is not None and has_int96(f.metadata)}
+    return units.pop() if len(units) == 1 else None
+
+
+def _readable(field: pa.Field, found: pa.Schema) -> pa.Field:
+    """A data set scan knows the storage of extension types only."""
+    if field.name in found.names and isinstance(field.type, pa.BaseExtensionType):
+        return field.with_type(found.field(field.name).type)
+    return field
+
+
+def _file_by_file(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> pa.Table:
+    """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
+    wanted = plain_schema([*schema, *path_fields(footers, schema)])
+    return pa.concat_tables([_one_file(location, footer, wanted) for footer in footers])
+
+
+def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:
+    """The columns that only paths name."""
+    named = dict.fromkeys(name for footer in footers for name in footer.partition if name not in stored.names)
+    return [pa.field(name, _partition_type([f.partition.get(name) for f in footers])) for name in named]
+
+
+def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
+    """As PyArrow infers it from paths: int32 if every value is a whole number of that size, else text."""
+    try:
+        pa.array(texts, pa.string()).cast(pa.int32())
+    except pa.ArrowInvalid:
+        return pa.string()
+    return pa.int32()
+
+
+def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table:
+    with open_parquet(location, footer.path, footer.metadata) as file:
+        table = read_file(location, footer.path, file)
+    stored = dict(zip(table.column_names, table.columns, strict=True))
+
+    def column(field: pa.Field) -> Any:
+        if field.name in stored:
+            return arrays.cast(arrays.plain(stored[field.name]), field.type)
+        return value_array(footer.partition.get(field.name), field.type, table.num_rows)
+
+    return pa.table([column(f) for f in wanted], schema=wanted)
