@@ -73,6 +73,7 @@ class ListEngine:
     name = "list"
     replace: Replace = "in_place"
     wants_scratch = False
+    partition_timezone = "UTC"
 
     def open(self, source: list[Row]) -> Source:
         return Source(source, list(source[0]))

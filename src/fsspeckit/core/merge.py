@@ -46,7 +46,7 @@ from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.plan.partitions import NULL_PARTITION, escape_name
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
-from fsspeckit.core.plan.target import overwritten_target, partition_map, read_target, template
+from fsspeckit.core.plan.target import in_timezone, overwritten_target, partition_map, read_target, template
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.rewrite.stamp import stamped_copy
@@ -64,7 +64,7 @@ def run(engine: Engine, location: Location, source: Any, request: Request) -> Me
         target = read_target(engine, location, request.key_columns, request.partition_columns)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
             return outcome.unchanged(location, target, request)
-        pinned, shape = _pin(engine, source, target, request.key_columns, session)
+        pinned, shape = _pin(engine, source, target, request, session)
         try:
             planned, pinned = _plan(engine, location, pinned, target, shape, request)
             rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
@@ -85,7 +85,7 @@ def plan(engine: Engine, location: Location, source: Any, request: Request) -> M
     """The same work without the rewrite: nothing is locked and nothing is written."""
     warn_unfinished(location)
     target = read_target(engine, location, request.key_columns, request.partition_columns)
-    pinned, shape = _pin(engine, source, target, request.key_columns, None)
+    pinned, shape = _pin(engine, source, target, request, None)
     try:
         planned, pinned = _plan(engine, location, pinned, target, shape, request)
         return outcome.describe(location, planned)
@@ -101,6 +101,7 @@ def write(
     partition_columns: tuple[str, ...] | None = None,
     options: WriteOptions | None = None,
     lock_timeout: float = 60,
+    partition_timezone: str | None = None,
 ) -> WriteResult:
     """Add rows as new files, or replace all data files by new ones, in one commit."""
     if mode not in ("append", "overwrite"):
@@ -111,7 +112,7 @@ def write(
         given = engine.open(source)
         if target is None:
             target = overwritten_target(location, given.schema, partition_columns)
-        shape = shape_of(target, given.schema, ())
+        shape = in_timezone(engine, shape_of(target, given.schema, ()), partition_timezone)
         pinned = engine.pin(given, shape, _scratch(engine, session))
         try:
             files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
@@ -127,11 +128,12 @@ def write(
 
 
 def _pin(
-    engine: Engine, source: Any, target: Target, key_columns: Sequence[str], session: Session | None
+    engine: Engine, source: Any, target: Target, request: Request, session: Session | None
 ) -> tuple[Pinned, Shape]:
     given = engine.open(source)
-    shape = shape_of(target, given.schema, key_columns)
-    for name in key_columns:
+    shape = shape_of(target, given.schema, request.key_columns)
+    shape = in_timezone(engine, shape, request.partition_timezone)
+    for name in request.key_columns:
         keys.check_key_type(name, shape.schema.field(name).type)
     return engine.pin(given, shape, _scratch(engine, session)), shape
 
@@ -186,7 +188,7 @@ def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequenc
     request, target = planned.request, planned.target
     how = request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
     found = planned.match.rows if request.strategy.updates else {}
-    model, entries = template(target), ledger.with_batch(target.ledger, request.batch)
+    model, entries = template(target, planned.shape), ledger.with_batch(target.ledger, request.batch)
     return [
         Job(
             footer,
@@ -231,7 +233,7 @@ def _new_files(
     target: Target, shape: Shape, staging: str, options: WriteOptions, batch: Batch | None = None
 ) -> NewFiles:
     entries = ledger.with_batch(target.ledger, batch)
-    return NewFiles(shape, partition_map(target, shape), staging, options, template(target), entries)
+    return NewFiles(shape, partition_map(target, shape), staging, options, template(target, shape), entries)
 
 
 def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:

@@ -174,7 +174,7 @@ class Shape:
     """The columns of a merge: what every source row is brought to, and how keys and partitions are named.
 
     INT96 says nothing of zones: Spark writes instants in it, and Arrow reads plain times. In the columns `int96` an
-    instant of the source is the plain time in UTC.
+    instant of the source is the plain time in UTC. Instants in the names of folders are local to `partition_timezone`.
     """
 
     schema: pa.Schema
@@ -182,6 +182,7 @@ class Shape:
     keys: tuple[str, ...]
     partitions: tuple[str, ...]
     int96: frozenset[str] = frozenset()
+    partition_timezone: str = "UTC"
 
     @property
     def partition_in_key(self) -> bool:

@@ -68,7 +68,7 @@ class _ColumnReader:
     def _column(self, name: str, table: pa.Table) -> Any:
         kind = arrays.plain_type(self.shape.schema.field(name).type)
         if name in self.shape.partitions and name in self.footer.partition:
-            return value_array(self.footer.partition[name], kind, self.rows)
+            return value_array(self.footer.partition[name], kind, self.rows, self.shape.partition_timezone)
         if not self._is_stored(name):
             return pa.nulls(self.rows, kind)
         try:

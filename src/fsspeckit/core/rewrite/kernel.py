@@ -154,7 +154,7 @@ class _Merge:
 
     def _column(self, column: pa.ChunkedArray | None, wanted: pa.Field, rows: int) -> Any:
         if column is None:
-            return pa.nulls(rows, wanted.type)
+            return arrays.nothing(rows, wanted.type)
         try:
             return arrays.cast(column, wanted.type)
         except arrays.DoesNotFit as error:

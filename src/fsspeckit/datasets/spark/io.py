@@ -8,6 +8,7 @@ from typing import Any
 from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.plan.partitions import timezone
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.sources import existing_files
@@ -69,6 +70,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         row_group_size: int = 500_000,
         replace: Replace | None = None,
         lock_timeout: float = 60,
+        partition_timezone: str | None = None,
     ) -> BatchMerge:
         """The function for `writeStream.foreachBatch`: every micro-batch is merged exactly once.
 
@@ -97,6 +99,7 @@ class SparkDatasetIO(DatasetIO[Any]):
             lock_timeout,
             rewrite_mode="incremental" if wanted.incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
+            partition_timezone=None if partition_timezone is None else timezone(partition_timezone),
         )
         return BatchMerge(path, self._filesystem, app_id, request)
 
