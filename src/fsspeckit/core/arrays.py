@@ -235,7 +235,7 @@ def _by_name(values: list[pa.Array], kind: pa.DataType, wanted: pa.DataType) -> 
 
 def has_names(kind: pa.DataType) -> bool:
     """Can a struct's fields be told by their names?"""
-    return len({f.name for f in kind}) == kind.num_fields
+    return bool(len({f.name for f in kind}) == kind.num_fields)
 
 
 def _convert(array: Any, wanted: pa.DataType) -> Any:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import arrays
+from fsspeckit.core import arrays, calendars, collations
+from fsspeckit.core.calendars import Calendar
 from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
@@ -156,16 +157,35 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     _check_partitions(target, source)
     for field in source:
         _check_storable(field.name, field.type)
+    for footer in target.files:
+        collations.check_keys(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
-        return Shape(source, stored, tuple(key_columns), target.partition_columns)
+        columns = source.with_metadata(calendars.without_flags(source.metadata))
+        return Shape(columns, stored, tuple(key_columns), target.partition_columns)
     fields = [f.with_type(_typed(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
-    schema = pa.schema(fields, target.schema.metadata)
-    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96)
+    schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
+    old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
+    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96, old_instants=old)
     for field in schema:
         _check_castable(field, source.field(field.name), field.name in shape.int96)
     return shape
+
+
+def _old_instants(target: Target, name: str) -> str | None:
+    """A file of another calendar that may hold instants before 1900 in a column."""
+    for footer in target.files:
+        if not footer.calendar or name not in footer.schema.names:
+            continue
+        kind = arrays.plain_type(footer.schema.field(name).type)
+        if not t.is_timestamp(kind) or not footer.calendar.concerns(kind, name in footer.int96):
+            continue
+        lowest = [group.bounds.get(name) for group in footer.row_groups if group.rows]
+        limit = calendars.SAME_SINCE * 10**9
+        if any(b is None or (b.lower is not None and b.lower < limit) for b in lowest):
+            return footer.path
+    return None
 
 
 def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
@@ -266,6 +286,9 @@ def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
+    table = calendars.corrected(table, Calendar.of(table.schema.metadata), "the source")
+    for name, path in shape.old_instants.items():
+        calendars.corrected(table.select([name]), Calendar(dates=True, int96=True), path)
     columns = [_conformed(table.column(f.name), f, shape) for f in shape.schema]
     return pa.table(columns, schema=plain_schema(shape.schema))
 

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from fsspeckit.core import arrays
+from fsspeckit.core.calendars import Calendar, corrected
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
@@ -104,6 +105,7 @@ def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:
             for batch in reader:
+                batch = corrected(batch, Calendar.of(reader.schema.metadata), "the source")
                 columns = [arrays.cast(arrays.plain(batch.column(f.name)), f.type) for f in schema]
                 yield pa.record_batch(columns, schema=schema)
 
@@ -125,7 +127,7 @@ def open_dataset(location: Location) -> ds.Dataset:
 def _dataset(location: Location, infos: tuple[FileInfo, ...], footers: list[Footer]) -> ds.Dataset:
     schema = unify_footers(footers)
     stored_too = any(name in schema.names for footer in footers for name in footer.partition)
-    if stored_too or any(not footer.schema.equals(schema) for footer in footers):
+    if stored_too or any(f.calendar or not f.schema.equals(schema) for f in footers):
         return ds.dataset(_file_by_file(location, footers, schema))
     found = ds.dataset(
         [location.at(info.path) for info in infos],
@@ -158,7 +160,7 @@ def partition_type(texts: Sequence[str | None]) -> pa.DataType:
 
 def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table:
     with open_parquet(location, footer.path, footer.metadata) as file:
-        table = file.read()
+        table = corrected(file.read(), footer.calendar, location.show(footer.path), footer.int96)
     stored = dict(zip(table.column_names, table.columns, strict=True))
 
     def column(field: pa.Field) -> Any:

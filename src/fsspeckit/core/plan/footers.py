@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core.calendars import Calendar, days_of
+from fsspeckit.core.collations import collations
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
 from fsspeckit.core.plan.partitions import parse_hive_partition_path
@@ -32,9 +34,19 @@ def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | Non
         metadata, schema = file.metadata, file.schema_arrow
     leaves = leaf_indexes(schema, metadata.num_columns)
     wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
-    groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
-    partition = parse_hive_partition_path(info.path)
-    return Footer(info, schema, groups, partition, metadata, _ledger(metadata), _int96_columns(schema, metadata))
+    calendar = Calendar.of(metadata.metadata)
+    groups = tuple(_row_group(metadata, i, wanted, calendar) for i in range(metadata.num_row_groups))
+    return Footer(
+        info,
+        schema,
+        groups,
+        parse_hive_partition_path(info.path),
+        metadata,
+        _ledger(metadata),
+        _int96_columns(schema, metadata),
+        calendar,
+        collations(metadata.metadata),
+    )
 
 
 def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
@@ -111,11 +123,13 @@ def leaf_count(kind: pa.DataType) -> int:
     return 1
 
 
-def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int]) -> RowGroup:
+def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int], calendar: Calendar) -> RowGroup:
     group = metadata.row_group(index)
     bounds = {}
     for name, leaf in wanted.items():
         found = _bounds(group.column(leaf), metadata.schema.column(leaf), group.num_rows)
+        if found is not None and calendar.dates and metadata.schema.column(leaf).logical_type.type == "DATE":
+            found = _corrected(found)
         if found is not None:
             bounds[name] = found
     return RowGroup(group.num_rows, group.total_byte_size, bounds)
@@ -135,6 +149,14 @@ def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -
     if lower is None or upper is None or lower != lower or upper != upper:
         return None
     return Bounds(lower, upper, nulls)
+
+
+def _corrected(bounds: Bounds) -> Bounds:
+    """Days of the hybrid calendar keep their order."""
+    if bounds.lower is None:
+        return bounds
+    lower, upper = days_of([bounds.lower, bounds.upper]).tolist()
+    return Bounds(lower, upper, bounds.nulls)
 
 
 def order_value(raw: Any, column: pq.ColumnSchema) -> Any:

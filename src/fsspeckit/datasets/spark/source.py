@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from fsspeckit.core import arrays
+from fsspeckit.core.calendars import corrected
+from fsspeckit.core.collations import check_keys
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.plan.confirm import read_row_group
@@ -36,7 +38,14 @@ class Frame:
     frame: Any
     schema: pa.Schema
 
+    @property
+    def collated(self) -> dict[str, str]:
+        """Columns whose text Spark does not compare byte by byte."""
+        kinds = {field.name: getattr(field.dataType, "collation", None) for field in self.frame.schema.fields}
+        return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
+
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
+        check_keys(self.collated, shape.keys, "the source")
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
@@ -98,6 +107,7 @@ def _row_groups(location: Location, wanted: pa.Schema, footer: Footer) -> Iterat
     with open_parquet(location, footer.path) as file:
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group)
+            table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
             yield pa.table([_column(table, footer, field) for field in wanted], names=wanted.names)
 
 
