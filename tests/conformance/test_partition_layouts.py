@@ -107,7 +107,7 @@ def test_instants_in_folders_follow_the_partition_timezone(io: Any, tmp_path: Pa
     data = pa.table({"id": [1, 2], "t": when, "x": ["a", "b"]})
     io.merge(data, lake, "upsert", ["id"], ["t"], partition_timezone=zone)
     (folder,) = folders(lake)
-    assert folder == "t=2024-01-01 12:00:00.000000"
+    assert folder == "t=2024-01-01 12:00:00"
     again = data.slice(1).set_column(2, "x", [["B"]])
     assert io.plan(again, lake, "upsert", ["id"], partition_timezone=zone).updated == 1
     assert io.merge(again, lake, "upsert", ["id"], partition_timezone=zone).updated == 1

@@ -16,6 +16,7 @@ from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
 
+_VARIANT = {"metadata", "value", "typed_value"}
 _UNITS = ("s", "ms", "us", "ns")
 _MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
 
@@ -140,11 +141,27 @@ def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
         return pa.large_list(element) if t.is_large_list(a) or t.is_large_list(b) else pa.list_(element)
     if kind == "map":
         return pa.map_(unify(a.key_type, b.key_type), _both(a.item_field, b.item_field))
+    if is_variant(a) and is_variant(b):
+        return unshredded(a)
     if kind == "struct" and arrays.has_names(a) and arrays.has_names(b):
         ours, theirs = ({f.name: f for f in k} for k in (a, b))
         shared = {name: _both(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
         return pa.struct([shared.get(name, field.with_nullable(True)) for name, field in {**ours, **theirs}.items()])
     raise CannotUnify
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Spark's VARIANT, as Arrow shows it: bytes, and maybe some values shredded into a type."""
+    if not t.is_struct(kind) or not {"metadata", "value"} <= {f.name for f in kind} <= _VARIANT:
+        return False
+    return all(t.is_binary(kind.field(name).type) for name in ("metadata", "value"))
+
+
+def unshredded(kind: pa.DataType) -> pa.DataType:
+    """The form that fits into every file of a VARIANT: a row need not be shredded."""
+    if is_variant(kind):
+        return pa.struct([kind.field("metadata"), kind.field("value").with_nullable(True)])
+    return arrays.with_children(kind, lambda field: field.with_type(unshredded(field.type)))
 
 
 def _both(a: pa.Field, b: pa.Field) -> pa.Field:
@@ -163,7 +180,7 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
         stored = tuple(n for n in source.names if n not in target.partition_columns)
         columns = source.with_metadata(calendars.without_flags(source.metadata))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
-    fields = [f.with_type(_typed(f.type, source.field(f.name).type)) for f in target.schema]
+    fields = [f.with_type(_merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
     schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
     old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
@@ -188,6 +205,13 @@ def _old_instants(target: Target, name: str) -> str | None:
     return None
 
 
+def _merge_type(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+    """The target's type, unless it has none, or is shredded in a way that the source is not."""
+    kind = _typed(kind, source)
+    loose = unshredded(kind)
+    return loose if loose != kind and arrays.castable(arrays.plain_type(source), loose) else kind
+
+
 def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
     """The target's type, where it is null the source's: nulls without a type agree with any."""
     if not _holds_null(kind):
@@ -206,6 +230,15 @@ def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
 
 def _holds_null(kind: pa.DataType) -> bool:
     return bool(t.is_null(kind)) or any(_holds_null(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:
+    """Names without regard to case, as the target spells them; those that it has as they are, or twice, stay."""
+    assert target.schema is not None
+    own = dict.fromkeys([*target.schema.names, *target.partition_columns])
+    folded = Counter(name.lower() for name in own)
+    known = {name.lower(): name for name in own if folded[name.lower()] == 1}
+    return tuple(name if name in own else known.get(name.lower(), name) for name in names)
 
 
 def _check_partitions(target: Target, source: pa.Schema) -> None:

@@ -14,7 +14,7 @@ import pyarrow.fs
 from fsspeckit.core import arrays
 from fsspeckit.core.calendars import Calendar, corrected
 from fsspeckit.core.commit.session import warn_unfinished
-from fsspeckit.core.errors import ArgumentError, UnreadableFileError
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.plan.footers import has_int96, int96_unit, open_parquet, read_footers
 from fsspeckit.core.plan.listing import list_files
@@ -165,10 +165,20 @@ def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table
 
     def column(field: pa.Field) -> Any:
         if field.name in stored:
-            return arrays.cast(arrays.plain(stored[field.name]), field.type)
+            return _cast(stored[field.name], field, location.show(footer.path))
         return value_array(footer.partition.get(field.name), field.type, table.num_rows)
 
     return pa.table([column(f) for f in wanted], schema=wanted)
+
+
+def _cast(column: pa.ChunkedArray, wanted: pa.Field, where: str) -> Any:
+    try:
+        return arrays.cast(arrays.plain(column), wanted.type)
+    except arrays.DoesNotFit as error:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} of {where} holds {error.args[0]!r}, which the files' common type {wanted.type} "
+            "cannot hold. Bring the files to one type first."
+        ) from None
 
 
 def _int96_unit(footers: list[Footer]) -> str | None:

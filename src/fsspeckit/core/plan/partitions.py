@@ -146,6 +146,8 @@ def spell(value: pa.Scalar, zone: str = "UTC") -> str:
     kind = value.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         value = pc.local_timestamp(value.cast(pa.timestamp(kind.unit, zone)))
+    if pa.types.is_timestamp(kind) and kind.unit != "s":  # Spark takes `12:00:00.000000` for text
+        return escape(value.cast(pa.string()).as_py().rstrip("0").rstrip("."))
     if pa.types.is_floating(kind):
         return escape(repr(float(value.as_py())))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

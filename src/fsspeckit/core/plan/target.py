@@ -15,7 +15,7 @@ from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import Footer, Shape, Target
 from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
-from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.schema import unify_footers, unshredded
 from fsspeckit.core.storage import Location
 
 
@@ -86,5 +86,9 @@ def partition_map(target: Target, shape: Shape) -> PartitionMap:
 
 def template(target: Target, shape: Shape) -> Footer | None:
     """A file that has the merge's schema already; new files are written like it."""
-    stored = pa.schema([shape.schema.field(name) for name in shape.stored])
-    return next((f for f in reversed(target.files) if stored.equals(f.schema) and f.row_groups), None)
+    stored = _unshredded(shape.schema.field(name) for name in shape.stored)
+    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(f.schema))), None)
+
+
+def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:
+    return pa.schema([field.with_type(unshredded(field.type)) for field in fields])

@@ -194,6 +194,8 @@ def _stored(column: Any, kind: pa.DataType) -> Any:
         return column.cast(pa.int64())
     if arrays.plain_type(kind) == column.type:
         return _encoded(column, kind)
+    if t.is_nested(kind):  # a VARIANT that is not shredded, into a file where others are
+        return arrays.cast(column, kind)
     return column.cast(kind)
 
 

@@ -69,6 +69,10 @@ class SparkEngine:
         """Spark reads and writes the names of folders in the session's zone."""
         return str(self.cluster.spark.conf.get("spark.sql.session.timeZone"))
 
+    @property
+    def ignores_case(self) -> bool:
+        return str(self.cluster.spark.conf.get("spark.sql.caseSensitive")).lower() == "false"
+
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self._spark or start_session())
