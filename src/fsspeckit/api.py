@@ -60,10 +60,11 @@ def plan(
     *,
     engine: str | None = None,
     filesystem: Any = None,
+    **options: Any,
 ) -> MergePlan:
-    """What `merge` would do, file by file and with exact counts, without doing it."""
+    """What `merge` would do, file by file and with exact counts; `options` are those of `DatasetIO.plan`."""
     io = dataset_io(engine or engine_for(data), filesystem)
-    return io.plan(data, path, strategy, key_columns, partition_columns)  # type: ignore[arg-type]
+    return io.plan(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
 
 
 def recover(

@@ -73,6 +73,8 @@ class ListEngine:
     name = "list"
     replace: Replace = "in_place"
     wants_scratch = False
+    partition_timezone = "UTC"
+    ignores_case = False
 
     def open(self, source: list[Row]) -> Source:
         return Source(source, list(source[0]))

@@ -64,7 +64,8 @@ def _plan(options: MergeOptions) -> None:
 
     existed = _exists(options.target)
     source = read_sources(options.sources)
-    found = options.dataset_io().plan(source, options.target, *options.asked)  # type: ignore[arg-type]
+    io, zone = options.dataset_io(), options.partition_timezone
+    found = io.plan(source, options.target, *options.asked, partition_timezone=zone)  # type: ignore[arg-type]
     if options.html:
         save_html(found, options.target, options.html)
     _note_target(existed, options, future=True)

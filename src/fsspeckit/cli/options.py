@@ -36,6 +36,7 @@ class MergeOptions:
     row_group_size: int
     replace: str | None
     lock_timeout: float
+    partition_timezone: str | None
     as_json: bool
     html: str | None
 
@@ -52,6 +53,7 @@ class MergeOptions:
             "row_group_size": self.row_group_size,
             "replace": self.replace,
             "lock_timeout": self.lock_timeout,
+            "partition_timezone": self.partition_timezone,
         }
 
     def dataset_io(self) -> DatasetIO[Any]:
@@ -151,6 +153,11 @@ _OPTIONS = [
         show_default=True,
         metavar="SECONDS",
         help="How long to wait for another writer.",
+    ),
+    click.option(
+        "--partition-timezone",
+        metavar="ZONE",
+        help="The zone of instants in the names of partition folders; UTC, under Spark the session's.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."),
     click.option(

@@ -14,11 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
+from fsspeckit.core import nested
 from fsspeckit.core.equality import identical
 
 
 class DoesNotFit(Exception):
     """A value did not survive the cast; `args[0]` is an example."""
+
+
+class NullWithin(DoesNotFit):
+    """A nested value has a null where the type requires a value."""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -144,47 +149,93 @@ def castable(source: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def cast(array: Any, wanted: pa.DataType) -> Any:
-    """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives."""
+    """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives.
+
+    A struct's field that the type lacks is dropped if it holds nothing but nulls, and one that it adds is null.
+    """
+    try:
+        return _cast(array, wanted)
+    except NullWithin:
+        raise NullWithin(_example(array, wanted)) from None
+    except (DoesNotFit, pa.ArrowInvalid):
+        raise DoesNotFit(_example(array, wanted)) from None
+
+
+def _cast(array: Any, wanted: pa.DataType) -> Any:
     if array.type == wanted:
         return array
-    try:
-        array = _compact(array).cast(_nulls_typed(array.type, wanted))  # there is no way back from a type to null
-        result = _convert(array, wanted)
-        survived = identical(_convert(result, array.type), array)
-    except pa.ArrowInvalid:
-        survived = False
-    if survived:
-        return result
-    raise DoesNotFit(_example(array, wanted))
-
-
-def _compact(array: Any) -> Any:
-    """The values that a nested array shows: Arrow also casts those outside a slice and beneath a null."""
-    if not t.is_nested(array.type):
-        return array
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([_compact(chunk) for chunk in array.chunks], array.type)
-    if t.is_struct(array.type):
-        children = [_compact(child) for child in array.flatten()]
-        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
-    return array.take(pa.array(range(len(array)), pa.int64()))
+        return pa.chunked_array([_cast(chunk, wanted) for chunk in array.chunks], wanted)
+    if t.is_null(array.type):
+        return nothing(len(array), wanted)
+    if t.is_null(wanted) and array.null_count == len(array):
+        return pa.nulls(len(array))
+    if family(array.type) != family(wanted):
+        raise DoesNotFit
+    if t.is_nested(wanted) and not t.is_union(wanted):
+        return _cast_nested(array, wanted)
+    result = _convert(array, wanted)
+    if identical(_convert(result, array.type), array):
+        return result
+    raise DoesNotFit
 
 
-def _nulls_typed(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """`kind` with every null type within it replaced by the wanted type at its place."""
-    if t.is_null(kind):
-        return wanted
-    if t.is_struct(kind) and t.is_struct(wanted):
-        return pa.struct([f.with_type(_nulls_typed(f.type, wanted.field(f.name).type)) for f in kind])
-    if t.is_map(kind) and t.is_map(wanted):
-        item = kind.item_field.with_type(_nulls_typed(kind.item_type, wanted.item_type))
-        return pa.map_(kind.key_field, item, kind.keys_sorted)
-    if family(kind) == family(wanted) == "list":
-        element = kind.value_field.with_type(_nulls_typed(kind.value_type, wanted.value_type))
-        if t.is_fixed_size_list(kind):
-            return pa.list_(element, kind.list_size)
-        return pa.large_list(element) if t.is_large_list(kind) else pa.list_(element)
-    return kind
+def nothing(length: int, wanted: pa.DataType) -> pa.Array:
+    """Nulls of a type; beneath them are values where the type requires some, for the Parquet writer to pass over."""
+    if not t.is_struct(wanted) and not t.is_fixed_size_list(wanted):
+        return pa.nulls(length, wanted)
+    slots = length if t.is_struct(wanted) else 0
+    children = [nothing(slots, field.type) for field in nested.fields_of(wanted)]
+    return nested.put_together(wanted, None, children, pa.repeat(pa.scalar(True), length))
+
+
+def _cast_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    lengths, values = nested.parts(array)
+    mask, fields = array.is_null(), nested.fields_of(wanted)
+    if t.is_struct(wanted):
+        values = _by_name(values, array.type, wanted)
+    if t.is_fixed_size_list(wanted) and (lengths[~mask.to_numpy(zero_copy_only=False)] != wanted.list_size).any():
+        raise DoesNotFit
+    values = [_cast(value, field.type) for value, field in zip(values, fields, strict=True)]
+    missing = mask.true_count if t.is_struct(wanted) else 0
+    if any(not field.nullable and value.null_count > missing for value, field in zip(values, fields, strict=True)):
+        raise NullWithin
+    return nested.put_together(wanted, lengths, values, mask)
+
+
+def settled(array: Any) -> Any:
+    """The same values, with some beneath every null struct whose fields require one."""
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([settled(chunk) for chunk in array.chunks], array.type)
+    if not _requires(array.type):
+        return array
+    lengths, values = nested.parts(array)
+    return nested.put_together(array.type, lengths, [settled(value) for value in values], array.is_null())
+
+
+def _requires(kind: pa.DataType) -> bool:
+    """Is there a struct with a required field within?"""
+    if not t.is_nested(kind) or t.is_union(kind):
+        return False
+    fields = nested.fields_of(kind)
+    own = not (t.is_map(kind) or t.is_list(kind) or t.is_large_list(kind)) and any(not f.nullable for f in fields)
+    return own or any(_requires(f.type) for f in fields)
+
+
+def _by_name(values: list[pa.Array], kind: pa.DataType, wanted: pa.DataType) -> list[pa.Array]:
+    """A struct's children in another one's order."""
+    if not has_names(kind) or not has_names(wanted):
+        raise DoesNotFit
+    own = dict(zip((f.name for f in kind), values, strict=True))
+    if any(own[name].null_count < len(own[name]) for name in own.keys() - {f.name for f in wanted}):
+        raise DoesNotFit
+    length = len(values[0]) if values else 0
+    return [own.get(f.name, pa.nulls(length)) for f in wanted]
+
+
+def has_names(kind: pa.DataType) -> bool:
+    """Can a struct's fields be told by their names?"""
+    return bool(len({f.name for f in kind}) == kind.num_fields)
 
 
 def _convert(array: Any, wanted: pa.DataType) -> Any:
@@ -207,21 +258,36 @@ def _example(array: Any, wanted: pa.DataType) -> Any:
     """One value that does not survive, found by halving."""
     while len(array) > 1:
         half = len(array) // 2
-        left, right = (_compact(part) for part in (array.slice(0, half), array.slice(half)))
+        left, right = array.slice(0, half), array.slice(half)
         array = left if not _survives(left, wanted) else right
-    return array[0].as_py() if not _sub_microsecond(array.type) else str(array[0])
-
-
-def _sub_microsecond(kind: pa.DataType) -> bool:
-    """Python's own time types cannot show nanoseconds."""
-    return bool(t.is_timestamp(kind) or t.is_time(kind) or t.is_duration(kind)) and bool(kind.unit == "ns")
+    return shown(array[0])
 
 
 def _survives(array: Any, wanted: pa.DataType) -> bool:
     try:
-        return identical(_convert(_convert(array, wanted), array.type), array)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        _cast(array, wanted)
+    except (DoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
+    return True
+
+
+def shown(value: pa.Scalar) -> Any:
+    """A value for a message: as Python has it, else as Arrow spells it. It must not fail, for the message's sake."""
+    if pa.types.is_temporal(value.type) and getattr(value.type, "unit", None) == "ns":
+        return _spelled(value)
+    try:
+        return value.as_py()
+    except (ArithmeticError, LookupError, NotImplementedError, ValueError):  # far years, unknown zones, nanoseconds
+        return _spelled(value)
+
+
+def _spelled(value: pa.Scalar) -> str:
+    try:
+        if t.is_timestamp(value.type):  # without its zone, which may be an unknown one
+            value = value.cast(pa.timestamp(value.type.unit))
+        return str(value.cast(pa.string()).as_py())
+    except pa.ArrowException:
+        return f"a value of type {value.type}"
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -25,6 +25,14 @@ class Engine(Protocol):
     replace: Replace
     """How this engine replaces a file on a local disk, if the user does not say."""
 
+    @property
+    def partition_timezone(self) -> str:
+        """The zone of instants in the names of folders, if the user does not say."""
+
+    @property
+    def ignores_case(self) -> bool:
+        """Are `name` and `Name` one column? Then what `open` gives is a dataclass whose `schema` may be replaced."""
+
     wants_scratch: bool
     """Does `pin` write files? Then a merge gives it a folder; `plan`, which writes nothing, gives none."""
 

@@ -161,16 +161,7 @@ def _prefix_numbers(ordered: pa.Array) -> Any:
 
 def sample(columns: Sequence[Any], rows: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
     """Keys of some rows as they are shown in messages."""
-    return tuple(tuple(_shown(column[row]) for column in columns) for row in rows)
-
-
-def _shown(value: pa.Scalar) -> Any:
-    try:
-        return value.as_py()
-    except ValueError:  # nanoseconds that Python's datetime cannot hold
-        return str(value)
-    except OverflowError:  # nor years beyond 9999
-        return f"{value.value} as {value.type}"
+    return tuple(tuple(arrays.shown(column[row]) for column in columns) for row in rows)
 
 
 def show(samples: Sequence[tuple[Any, ...]]) -> str:

@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from fsspeckit.core import keys, outcome, validate
 from fsspeckit.core.commit import ledger
 from fsspeckit.core.commit.ledger import Batch
@@ -46,11 +48,11 @@ from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.plan.partitions import NULL_PARTITION, escape_name
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
-from fsspeckit.core.plan.target import overwritten_target, partition_map, read_target, template
+from fsspeckit.core.plan.target import in_timezone, overwritten_target, partition_map, read_target, template
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.rewrite.stamp import stamped_copy
-from fsspeckit.core.schema import shape_of
+from fsspeckit.core.schema import shape_of, spelled_like
 from fsspeckit.core.storage import Location
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
@@ -61,10 +63,10 @@ _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 def run(engine: Engine, location: Location, source: Any, request: Request) -> MergeResult:
     """Merge `source` into the data set at `location`."""
     with writing(location, request.lock_timeout) as session:
-        target = read_target(engine, location, request.key_columns, request.partition_columns)
+        target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
             return outcome.unchanged(location, target, request)
-        pinned, shape = _pin(engine, source, target, request.key_columns, session)
+        pinned, shape = _pin(engine, source, target, request, session)
         try:
             planned, pinned = _plan(engine, location, pinned, target, shape, request)
             rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
@@ -84,8 +86,8 @@ def run(engine: Engine, location: Location, source: Any, request: Request) -> Me
 def plan(engine: Engine, location: Location, source: Any, request: Request) -> MergePlan:
     """The same work without the rewrite: nothing is locked and nothing is written."""
     warn_unfinished(location)
-    target = read_target(engine, location, request.key_columns, request.partition_columns)
-    pinned, shape = _pin(engine, source, target, request.key_columns, None)
+    target, request = _target(engine, location, request)
+    pinned, shape = _pin(engine, source, target, request, None)
     try:
         planned, pinned = _plan(engine, location, pinned, target, shape, request)
         return outcome.describe(location, planned)
@@ -101,6 +103,7 @@ def write(
     partition_columns: tuple[str, ...] | None = None,
     options: WriteOptions | None = None,
     lock_timeout: float = 60,
+    partition_timezone: str | None = None,
 ) -> WriteResult:
     """Add rows as new files, or replace all data files by new ones, in one commit."""
     if mode not in ("append", "overwrite"):
@@ -108,10 +111,10 @@ def write(
     with writing(location, lock_timeout) as session:
         infos = list_files(location)
         target = read_target(engine, location, (), partition_columns) if mode == "append" else None
-        given = engine.open(source)
+        given = _open(engine, source, target)
         if target is None:
             target = overwritten_target(location, given.schema, partition_columns)
-        shape = shape_of(target, given.schema, ())
+        shape = in_timezone(engine, shape_of(target, given.schema, ()), partition_timezone)
         pinned = engine.pin(given, shape, _scratch(engine, session))
         try:
             files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
@@ -126,12 +129,33 @@ def write(
     return WriteResult(mode, sum(s.rows for s in staged), entries, [location.show(f.path) for f in removed])
 
 
-def _pin(
-    engine: Engine, source: Any, target: Target, key_columns: Sequence[str], session: Session | None
-) -> tuple[Pinned, Shape]:
+def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
+    """The target, and the request with columns spelled as the target spells them."""
+    target = read_target(engine, location, request.key_columns, request.partition_columns)
+    if target.schema is None or not engine.ignores_case:
+        return target, request
+    key_columns, order = (spelled_like(target, names) for names in (request.key_columns, request.dedup_order_by))
+    if key_columns != request.key_columns:
+        target = read_target(engine, location, key_columns, request.partition_columns)
+    return target, replace(request, key_columns=key_columns, dedup_order_by=order)
+
+
+def _open(engine: Engine, source: Any, target: Target | None) -> Any:
     given = engine.open(source)
-    shape = shape_of(target, given.schema, key_columns)
-    for name in key_columns:
+    if target is None or target.schema is None or not engine.ignores_case:
+        return given
+    names = spelled_like(target, given.schema.names)
+    fields = [field.with_name(name) for field, name in zip(given.schema, names, strict=True)]
+    return replace(given, schema=pa.schema(fields, given.schema.metadata))
+
+
+def _pin(
+    engine: Engine, source: Any, target: Target, request: Request, session: Session | None
+) -> tuple[Pinned, Shape]:
+    given = _open(engine, source, target)
+    shape = shape_of(target, given.schema, request.key_columns)
+    shape = in_timezone(engine, shape, request.partition_timezone)
+    for name in request.key_columns:
         keys.check_key_type(name, shape.schema.field(name).type)
     return engine.pin(given, shape, _scratch(engine, session)), shape
 
@@ -186,7 +210,7 @@ def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequenc
     request, target = planned.request, planned.target
     how = request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
     found = planned.match.rows if request.strategy.updates else {}
-    model, entries = template(target), ledger.with_batch(target.ledger, request.batch)
+    model, entries = template(target, planned.shape), ledger.with_batch(target.ledger, request.batch)
     return [
         Job(
             footer,
@@ -231,7 +255,7 @@ def _new_files(
     target: Target, shape: Shape, staging: str, options: WriteOptions, batch: Batch | None = None
 ) -> NewFiles:
     entries = ledger.with_batch(target.ledger, batch)
-    return NewFiles(shape, partition_map(target, shape), staging, options, template(target), entries)
+    return NewFiles(shape, partition_map(target, shape), staging, options, template(target, shape), entries)
 
 
 def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:

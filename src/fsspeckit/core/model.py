@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.calendars import Calendar
 from fsspeckit.core.errors import ArgumentError
 
 Operation = Literal["rewritten", "inserted", "preserved"]
@@ -126,7 +127,8 @@ class RowGroup:
 class Footer:
     """One data file of the target: where it is, what is in it, and the partition its path names.
 
-    `int96` are the columns that hold INT96 timestamps, on top or within.
+    `int96` are the columns that hold INT96 timestamps, on top or within; `calendar` is what dates and instants are
+    counted in, `collated` names the columns whose text Spark compares otherwise than byte by byte.
     """
 
     info: FileInfo
@@ -136,6 +138,8 @@ class Footer:
     metadata: pq.FileMetaData | None = None
     ledger: Mapping[str, str] = field(default_factory=dict)
     int96: frozenset[str] = frozenset()
+    calendar: Calendar = field(default_factory=Calendar)
+    collated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -174,7 +178,8 @@ class Shape:
     """The columns of a merge: what every source row is brought to, and how keys and partitions are named.
 
     INT96 says nothing of zones: Spark writes instants in it, and Arrow reads plain times. In the columns `int96` an
-    instant of the source is the plain time in UTC.
+    instant of the source is the plain time in UTC. In the key columns `old_instants` a file of another calendar may
+    hold instants before 1900. Instants in the names of folders are local to `partition_timezone`.
     """
 
     schema: pa.Schema
@@ -182,6 +187,8 @@ class Shape:
     keys: tuple[str, ...]
     partitions: tuple[str, ...]
     int96: frozenset[str] = frozenset()
+    partition_timezone: str = "UTC"
+    old_instants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partition_in_key(self) -> bool:

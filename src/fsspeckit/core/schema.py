@@ -7,14 +7,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import arrays
+from fsspeckit.core import arrays, calendars, collations
+from fsspeckit.core.calendars import Calendar
 from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
 
+_VARIANT = {"metadata", "value", "typed_value"}
 _UNITS = ("s", "ms", "us", "ns")
+_MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
 
 
 class CannotUnify(Exception):
@@ -133,20 +137,35 @@ def _unify_decimals(a: Any, b: Any) -> pa.DataType:
 
 def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
     if kind == "list":
-        element = a.value_field.with_type(unify(a.value_type, b.value_type))
-        element = element.with_nullable(a.value_field.nullable or b.value_field.nullable)
+        element = _both(a.value_field, b.value_field)
         return pa.large_list(element) if t.is_large_list(a) or t.is_large_list(b) else pa.list_(element)
     if kind == "map":
-        return pa.map_(unify(a.key_type, b.key_type), unify(a.item_type, b.item_type))
-    if kind == "struct" and {f.name for f in a} == {f.name for f in b}:
-        other = {f.name: f for f in b}
-        return pa.struct(
-            [
-                f.with_type(unify(f.type, other[f.name].type)).with_nullable(f.nullable or other[f.name].nullable)
-                for f in a
-            ]
-        )
+        return pa.map_(unify(a.key_type, b.key_type), _both(a.item_field, b.item_field))
+    if is_variant(a) and is_variant(b):
+        return unshredded(a)
+    if kind == "struct" and arrays.has_names(a) and arrays.has_names(b):
+        ours, theirs = ({f.name: f for f in k} for k in (a, b))
+        shared = {name: _both(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
+        return pa.struct([shared.get(name, field.with_nullable(True)) for name, field in {**ours, **theirs}.items()])
     raise CannotUnify
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Spark's VARIANT, as Arrow shows it: bytes, and maybe some values shredded into a type."""
+    if not t.is_struct(kind) or not {"metadata", "value"} <= {f.name for f in kind} <= _VARIANT:
+        return False
+    return all(t.is_binary(kind.field(name).type) for name in ("metadata", "value"))
+
+
+def unshredded(kind: pa.DataType) -> pa.DataType:
+    """The form that fits into every file of a VARIANT: a row need not be shredded."""
+    if is_variant(kind):
+        return pa.struct([kind.field("metadata"), kind.field("value").with_nullable(True)])
+    return arrays.with_children(kind, lambda field: field.with_type(unshredded(field.type)))
+
+
+def _both(a: pa.Field, b: pa.Field) -> pa.Field:
+    return a.with_type(unify(a.type, b.type)).with_nullable(a.nullable or b.nullable)
 
 
 def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
@@ -155,16 +174,71 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     _check_partitions(target, source)
     for field in source:
         _check_storable(field.name, field.type)
+    for footer in target.files:
+        collations.check_keys(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
-        return Shape(source, stored, tuple(key_columns), target.partition_columns)
-    fields = list(target.schema)
+        columns = source.with_metadata(calendars.without_flags(source.metadata))
+        return Shape(columns, stored, tuple(key_columns), target.partition_columns)
+    fields = [f.with_type(_merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
-    schema = pa.schema(fields, target.schema.metadata)
-    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96)
+    schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
+    old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
+    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96, old_instants=old)
     for field in schema:
         _check_castable(field, source.field(field.name), field.name in shape.int96)
     return shape
+
+
+def _old_instants(target: Target, name: str) -> str | None:
+    """A file of another calendar that may hold instants before 1900 in a column."""
+    for footer in target.files:
+        if not footer.calendar or name not in footer.schema.names:
+            continue
+        kind = arrays.plain_type(footer.schema.field(name).type)
+        if not t.is_timestamp(kind) or not footer.calendar.concerns(kind, name in footer.int96):
+            continue
+        lowest = [group.bounds.get(name) for group in footer.row_groups if group.rows]
+        limit = calendars.SAME_SINCE * 10**9
+        if any(b is None or (b.lower is not None and b.lower < limit) for b in lowest):
+            return footer.path
+    return None
+
+
+def _merge_type(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+    """The target's type, unless it has none, or is shredded in a way that the source is not."""
+    kind = _typed(kind, source)
+    loose = unshredded(kind)
+    return loose if loose != kind and arrays.castable(arrays.plain_type(source), loose) else kind
+
+
+def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+    """The target's type, where it is null the source's: nulls without a type agree with any."""
+    if not _holds_null(kind):
+        return kind
+    kind, source = arrays.plain_type(kind), arrays.plain_type(source)
+    if t.is_null(kind) or arrays.family(kind) != arrays.family(source):
+        return source if t.is_null(kind) else kind
+    if t.is_map(kind):
+        item = kind.item_field
+        return pa.map_(kind.key_field, item.with_type(_typed(item.type, source.item_type)), kind.keys_sorted)
+    if t.is_struct(kind):
+        known = {f.name: f.type for f in source}
+        return pa.struct([f.with_type(_typed(f.type, known.get(f.name, f.type))) for f in kind])
+    return arrays.with_children(kind, lambda field: field.with_type(_typed(field.type, source.value_type)))
+
+
+def _holds_null(kind: pa.DataType) -> bool:
+    return bool(t.is_null(kind)) or any(_holds_null(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:
+    """Names without regard to case, as the target spells them; those that it has as they are, or twice, stay."""
+    assert target.schema is not None
+    own = dict.fromkeys([*target.schema.names, *target.partition_columns])
+    folded = Counter(name.lower() for name in own)
+    known = {name.lower(): name for name in own if folded[name.lower()] == 1}
+    return tuple(name if name in own else known.get(name.lower(), name) for name in names)
 
 
 def _check_partitions(target: Target, source: pa.Schema) -> None:
@@ -245,7 +319,10 @@ def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
-    columns = [_conformed(table.column(f.name), f, f.name in shape.int96) for f in shape.schema]
+    table = calendars.corrected(table, Calendar.of(table.schema.metadata), "the source")
+    for name, path in shape.old_instants.items():
+        calendars.corrected(table.select([name]), Calendar(dates=True, int96=True), path)
+    columns = [_conformed(table.column(f.name), f, shape) for f in shape.schema]
     return pa.table(columns, schema=plain_schema(shape.schema))
 
 
@@ -253,21 +330,45 @@ def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([arrays.plain_field(f) for f in fields])
 
 
-def _conformed(column: pa.ChunkedArray, wanted: pa.Field, int96: bool) -> pa.ChunkedArray:
+def _conformed(column: pa.ChunkedArray, wanted: pa.Field, shape: Shape) -> pa.ChunkedArray:
     kind, given = arrays.plain_type(wanted.type), arrays.plain(column)
-    if int96:
+    if wanted.name in shape.int96:
         given = given.cast(arrays.zoneless_type(given.type))
     try:
         result = arrays.cast(given, kind)
+        lacking = lacks_required(result)
+    except arrays.NullWithin:
+        lacking = True
     except arrays.DoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
         ) from None
-    if lacks_required(result):
-        raise SchemaMismatchError(f"Column {wanted.name!r} ({wanted.type}) has a null within that may not be null.")
-    if not wanted.nullable and result.null_count:
+    if lacking:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} may not be null in the target; the source has {result.null_count} null(s) in it."
+            f"Column {wanted.name!r} ({wanted.type}) has a null within that may not be null. {_MAY_BE_NULL}"
         )
-    return result
+    if wanted.name in shape.partitions:
+        result = _empty_is_null(result, wanted.name, wanted.name in shape.keys)
+    if not wanted.nullable and result.null_count and wanted.name in shape.stored:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
+            f"{_MAY_BE_NULL}"
+        )
+    return arrays.settled(result)
+
+
+def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedArray:
+    """Partition values: a folder cannot be named by the empty text, which Hive and Spark take for null."""
+    if arrays.family(column.type) not in ("text", "binary"):
+        return column
+    empty = pc.equal(pc.binary_length(column), 0).fill_null(False)
+    rows = pc.sum(empty).as_py()
+    if not rows:
+        return column
+    if key:
+        raise SchemaMismatchError(
+            f"Partition column {name!r} is a key column, and its value is empty in {rows} row(s) of the source. No "
+            "folder can be named so, and null matches nothing; give these rows another value."
+        )
+    return pc.if_else(empty, pa.scalar(None, column.type), column)

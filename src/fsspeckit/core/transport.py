@@ -7,12 +7,11 @@ booleans, bytes, and lists and structs of these. A float is its bits, a text its
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
+
+from fsspeckit.core import nested
 
 _INTEGERS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 
@@ -86,86 +85,22 @@ def _encode_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if t.is_struct(array.type):
         children = [encode(array.field(i)) for i in range(wanted.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-    lengths, values = _map_entries(array) if t.is_map(array.type) else (_lengths(array), array.flatten())
-    return pa.LargeListArray.from_arrays(_offsets(lengths, np.int64), encode(values), type=wanted, mask=mask)
-
-
-def _lengths(array: pa.Array) -> Any:
-    return pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-
-
-def _map_entries(array: pa.MapArray) -> tuple[Any, pa.Array]:
-    """Entries per row, and all entries of the rows that are not null as one struct array."""
-    valid = array.filter(array.is_valid())
-    offsets = valid.offsets.to_numpy()
-    lengths = np.zeros(len(array), dtype=np.int64)
-    lengths[array.is_valid().to_numpy(zero_copy_only=False)] = np.diff(offsets[: len(valid) + 1])
-    start, count = (int(offsets[0]), int(offsets[len(valid)] - offsets[0])) if len(valid) else (0, 0)
-    pair = [valid.keys.slice(start, count), valid.items.slice(start, count)]
-    return lengths, pa.StructArray.from_arrays(pair, fields=[array.type.key_field, array.type.item_field])
-
-
-def _offsets(lengths: Any, kind: Any) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(kind))
+    lengths, values = nested.parts(array)
+    if t.is_map(array.type):
+        values = [pa.StructArray.from_arrays(values, fields=nested.fields_of(array.type))]
+    return nested.put_together(wanted, lengths, [encode(values[0])], mask)
 
 
 def _decode_nested(array: pa.Array, kind: pa.DataType) -> pa.Array:
     mask = array.is_null()
     if t.is_struct(kind):
-        children = [_filled(decode(array.field(i), field.type), field) for i, field in enumerate(kind)]
-        return _struct(children, kind, mask)
-    lengths, values = _lengths(array), array.flatten()
+        children = [decode(array.field(i), field.type) for i, field in enumerate(kind)]
+        return nested.put_together(kind, None, children, mask)
+    lengths, values = nested.parts(array)
     if t.is_map(kind):
-        keys, items = decode(values.field(0), kind.key_type), decode(values.field(1), kind.item_type)
-        return pa.MapArray.from_arrays(_offsets(lengths, np.int32), keys, items, kind, mask=mask)
-    values = decode(values, kind.value_type)
-    if t.is_fixed_size_list(kind):
-        values = _filled(_padded(values, mask, kind.list_size), kind.value_field)
-        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
-    if t.is_large_list(kind):
-        return pa.LargeListArray.from_arrays(_offsets(lengths, np.int64), values, type=kind, mask=mask)
-    return pa.ListArray.from_arrays(_offsets(lengths, np.int32), values, type=kind, mask=mask)
-
-
-def _struct(children: list[pa.Array], kind: pa.DataType, mask: pa.Array) -> pa.Array:
-    if children:
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    return pa.array([None if null else {} for null in mask.to_pylist()], kind)
-
-
-def _padded(values: pa.Array, mask: pa.Array, size: int) -> pa.Array:
-    """A null list of fixed size has slots all the same."""
-    if not mask.true_count:
-        return values
-    valid = ~mask.to_numpy(zero_copy_only=False)
-    places = np.zeros((len(valid), size), dtype=np.int64)
-    places[valid] = np.arange(len(values)).reshape(-1, size)
-    empty = np.repeat(~valid, size)
-    return values.take(pa.array(places.reshape(-1), mask=empty))
-
-
-def _filled(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Where the parent is null a store has null for its parts too; Parquet's writer wants a value in a required one."""
-    if field.nullable or not array.null_count:
-        return array
-    filler = decode(pa.array([_zero(field.type)], wire_type(field.type)), field.type)
-    places = np.arange(len(array))
-    places[array.is_null().to_numpy(zero_copy_only=False)] = len(array)
-    return pa.concat_arrays([array, filler]).take(pa.array(places))
-
-
-def _zero(kind: pa.DataType) -> Any:
-    """Any value of the type, as Python writes it on the wire."""
-    if t.is_struct(kind) and kind.num_fields:
-        return {f"f{i}": _zero(field.type) for i, field in enumerate(kind)}
-    if t.is_fixed_size_list(kind):
-        return [_zero(kind.value_type)] * kind.list_size
-    if t.is_nested(kind) and not t.is_struct(kind):
-        return []
-    if t.is_binary(wire_type(kind)) or t.is_large_binary(wire_type(kind)):
-        fixed = not _is_bytes(kind) or t.is_fixed_size_binary(kind)
-        return b"\0" * (kind.bit_width // 8) if fixed else b""
-    return 0 if not t.is_boolean(kind) else False
+        values = [values[0].field(0), values[0].field(1)]
+    decoded = [decode(v, field.type) for v, field in zip(values, nested.fields_of(kind), strict=True)]
+    return nested.put_together(kind, lengths, decoded, mask)
 
 
 def encode_table(table: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ from fsspeckit.core import validate
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.plan.partitions import timezone
 from fsspeckit.core.storage import Location, locate
 
 Frame = TypeVar("Frame")
@@ -39,6 +40,7 @@ class DatasetIO(Generic[Frame]):
         row_group_size: int = 500_000,
         replace: Replace | None = None,
         lock_timeout: float = 60,
+        partition_timezone: str | None = None,
     ) -> MergeResult:
         """Merge `data` into the data set at `path`, rewriting only the files that its keys touch.
 
@@ -52,6 +54,7 @@ class DatasetIO(Generic[Frame]):
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, except under Spark.
             lock_timeout: seconds to wait for another writer.
+            partition_timezone: the zone of instants in the names of partition folders; UTC, under Spark the session's.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -59,7 +62,16 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        request = self._request(strategy, key_columns, partition_columns, partition_by, options, replace, lock_timeout)
+        request = self._request(
+            strategy,
+            key_columns,
+            partition_columns,
+            partition_by,
+            options,
+            replace,
+            lock_timeout,
+            partition_timezone=_zone(partition_timezone),
+        )
         validate.incremental(request.strategy)
         return core.run(self._engine, self._locate(path), data, request)
 
@@ -72,9 +84,13 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Sequence[str] | str | None = None,
         *,
         partition_by: Sequence[str] | str | None = None,
+        partition_timezone: str | None = None,
     ) -> MergePlan:
         """What `merge` would do: exact counts, and for every file what would happen to it and why. Changes nothing."""
-        request = self._request(strategy, key_columns, partition_columns, partition_by, WriteOptions())
+        zone = _zone(partition_timezone)
+        request = self._request(
+            strategy, key_columns, partition_columns, partition_by, WriteOptions(), partition_timezone=zone
+        )
         validate.incremental(request.strategy)
         return core.plan(self._engine, self._locate(path), data, request)
 
@@ -90,12 +106,13 @@ class DatasetIO(Generic[Frame]):
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         lock_timeout: float = 60,
+        partition_timezone: str | None = None,
     ) -> WriteResult:
         """Write `data` as new files: beside the existing ones, or in their place. Other files are kept."""
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
         _check_timeout(lock_timeout)
-        columns = _partition_argument(partition_columns, partition_by)
-        return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout)
+        columns, zone = _partition_argument(partition_columns, partition_by), _zone(partition_timezone)
+        return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout, zone)
 
     def write_parquet_dataset(
         self,
@@ -114,6 +131,7 @@ class DatasetIO(Generic[Frame]):
         row_group_size: int = 500_000,
         replace: Replace | None = None,
         lock_timeout: float = 60,
+        partition_timezone: str | None = None,
     ) -> MergeResult | WriteResult:
         """Write with any strategy, or plainly without one.
 
@@ -127,8 +145,8 @@ class DatasetIO(Generic[Frame]):
         _check_used(strategy, key_columns, mode, rewrite_mode, dedup_order_by, replace)
         if strategy is None:
             _check_timeout(lock_timeout)
-            columns = _partition_argument(partition_columns, partition_by)
-            return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout)
+            columns, zone = _partition_argument(partition_columns, partition_by), _zone(partition_timezone)
+            return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout, zone)
         wanted = MergeStrategy.parse(strategy)
         if rewrite_mode == "incremental":
             validate.incremental(wanted)
@@ -142,6 +160,7 @@ class DatasetIO(Generic[Frame]):
             lock_timeout,
             rewrite_mode=rewrite_mode,
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
+            partition_timezone=_zone(partition_timezone),
         )
         return core.run(self._engine, self._locate(path), data, request)
 
@@ -194,6 +213,10 @@ def _check_used(
 def _check_timeout(seconds: Any) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
+
+
+def _zone(name: Any) -> str | None:
+    return None if name is None else timezone(name)
 
 
 def _partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, ...] | None:

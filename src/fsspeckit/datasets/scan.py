@@ -15,8 +15,9 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from fsspeckit.core import arrays
+from fsspeckit.core.calendars import corrected
 from fsspeckit.core.commit.session import warn_unfinished
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.plan.chunks import check_chunks
 from fsspeckit.core.plan.footers import (
@@ -47,7 +48,7 @@ def scan_dataset(
     footers = read_footers(location, infos, (), all_chunks=True)
     schema = unify_footers(footers)
     stored_too = any(name in schema.names for footer in footers for name in footer.partition)
-    if stored_too or any(not footer.schema.equals(schema) for footer in footers):
+    if stored_too or any(f.calendar or not f.schema.equals(schema) for f in footers):
         table = _file_by_file(location, footers, schema)
         return ds.dataset(table).scanner(columns=columns, filter=filter, **readahead).to_reader()
     return _Scan(location, footers, _dataset(location, footers, schema)).reader(columns, filter, readahead)
@@ -187,11 +188,22 @@ def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
 def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table:
     with open_parquet(location, footer.path, footer.metadata) as file:
         table = read_file(location, footer.path, file)
+    table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
     stored = dict(zip(table.column_names, table.columns, strict=True))
 
     def column(field: pa.Field) -> Any:
         if field.name in stored:
-            return arrays.cast(arrays.plain(stored[field.name]), field.type)
+            return _cast(stored[field.name], field, location.show(footer.path))
         return value_array(footer.partition.get(field.name), field.type, table.num_rows)
 
     return pa.table([column(f) for f in wanted], schema=wanted)
+
+
+def _cast(column: pa.ChunkedArray, wanted: pa.Field, where: str) -> Any:
+    try:
+        return arrays.cast(arrays.plain(column), wanted.type)
+    except arrays.DoesNotFit as error:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} of {where} holds {error.args[0]!r}, which the files' common type {wanted.type} "
+            "cannot hold. Bring the files to one type first."
+        ) from None

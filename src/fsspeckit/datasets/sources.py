@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.core import arrays
+from fsspeckit.core.calendars import Calendar, corrected
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.plan.footers import checked_footer, open_parquet
@@ -80,6 +81,7 @@ def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:
             for batch in reader:
+                batch = corrected(batch, Calendar.of(reader.schema.metadata), "the source")
                 columns = [arrays.cast(arrays.plain(batch.column(f.name)), f.type) for f in schema]
                 yield pa.record_batch(columns, schema=schema)
 

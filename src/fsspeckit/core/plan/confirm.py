@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays, keys, schema
+from fsspeckit.core.calendars import corrected
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.plan import prune
@@ -57,7 +58,13 @@ class _ColumnReader:
     def __call__(self, names: Sequence[str]) -> list[pa.Array]:
         stored = [n for n in names if self._is_stored(n)]
         table = read_row_group(self.location, self.footer.path, self.file, self.group, stored)
+        dates = [n for n in stored if pa.types.is_date(table.schema.field(n).type)]  # `conform` looks after instants
+        for name, column in zip(dates, self._corrected(table.select(dates)).columns, strict=True):
+            table = table.set_column(table.schema.get_field_index(name), name, column)
         return [keys.canonical(self._column(name, table)) for name in names]
+
+    def _corrected(self, table: pa.Table) -> pa.Table:
+        return corrected(table, self.footer.calendar, self.location.show(self.footer.path))
 
     def _is_stored(self, name: str) -> bool:
         """The path's word counts for a partition column, whether or not the file repeats it."""
@@ -68,7 +75,7 @@ class _ColumnReader:
     def _column(self, name: str, table: pa.Table) -> Any:
         kind = arrays.plain_type(self.shape.schema.field(name).type)
         if name in self.shape.partitions and name in self.footer.partition:
-            return value_array(self.footer.partition[name], kind, self.rows)
+            return value_array(self.footer.partition[name], kind, self.rows, self.shape.partition_timezone)
         if not self._is_stored(name):
             return pa.nulls(self.rows, kind)
         try:

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core.calendars import Calendar, days_of
+from fsspeckit.core.collations import collations
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
 from fsspeckit.core.plan.chunks import check_chunks, check_flat_chunks
@@ -52,10 +54,20 @@ def read_footer(
         else:
             told = check_flat_chunks(footer_of(tail), metadata, wanted.values())
         wanted = {name: leaf for name, leaf in wanted.items() if leaf in told}
-        groups = tuple(_row_group(metadata, i, wanted) for i in range(metadata.num_row_groups))
+        calendar = Calendar.of(metadata.metadata)
+        groups = tuple(_row_group(metadata, i, wanted, calendar) for i in range(metadata.num_row_groups))
         entries = _ledger(metadata)
-    partition = parse_hive_partition_path(info.path)
-    return Footer(info, schema, groups, partition, metadata, entries, _int96_columns(schema, metadata))
+    return Footer(
+        info,
+        schema,
+        groups,
+        parse_hive_partition_path(info.path),
+        metadata,
+        entries,
+        _int96_columns(schema, metadata),
+        calendar,
+        collations(metadata.metadata),
+    )
 
 
 def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
@@ -181,11 +193,13 @@ def leaf_count(kind: pa.DataType) -> int:
     return 1
 
 
-def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int]) -> RowGroup:
+def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int], calendar: Calendar) -> RowGroup:
     group = metadata.row_group(index)
     bounds = {}
     for name, leaf in wanted.items():
         found = _bounds(group.column(leaf), metadata.schema.column(leaf), group.num_rows)
+        if found is not None and calendar.dates and metadata.schema.column(leaf).logical_type.type == "DATE":
+            found = _corrected(found)
         if found is not None:
             bounds[name] = found
     return RowGroup(group.num_rows, group.total_byte_size, bounds)
@@ -209,6 +223,14 @@ def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -
     if lower is None or upper is None or lower != lower or upper != upper:
         return None
     return Bounds(lower, upper, nulls)
+
+
+def _corrected(bounds: Bounds) -> Bounds:
+    """Days of the hybrid calendar keep their order."""
+    if bounds.lower is None:
+        return bounds
+    lower, upper = days_of([bounds.lower, bounds.upper]).tolist()
+    return Bounds(lower, upper, bounds.nulls)
 
 
 def order_value(raw: Any, column: pq.ColumnSchema) -> Any:

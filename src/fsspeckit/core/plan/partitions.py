@@ -7,6 +7,7 @@ for a string. A value that cannot be read in that type equals nothing, and its f
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core import keys
-from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.arrays import shown
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NULLS = (NULL_PARTITION, "")
 
 # What Hive and Spark escape in a directory name; readers undo it.
 _ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f") | {chr(c) for c in range(32)}
+
+# Zones that Java knows beyond the time zone database, and Spark with it.
+_OFFSET = re.compile(r"(?:Z|(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?|UTC|GMT|UT)")
+_SHORT = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo", "IST": "Asia/Kolkata"}
 
 
 class Unreadable:
@@ -44,39 +51,39 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     for folder in posixpath.dirname(file_path).split("/"):
         name, equals, value = folder.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
+            found[unquote(name)] = None if value in NULLS else unquote(value)
     if partition_columns is None:
         return found
     return {name: found[name] for name in partition_columns if name in found}
 
 
-def read_value(text: str | None, wanted: pa.DataType) -> Any:
+def read_value(text: str | None, wanted: pa.DataType, zone: str = "UTC") -> Any:
     """A path's text as a comparable value of the column's type; `None` for null, `Unreadable` if it is none."""
     if text is None:
         return None
     try:
-        return identities(_parse(text, wanted))[0]
+        return identities(_parse(text, wanted, zone))[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return Unreadable()
 
 
-def value_array(text: str | None, wanted: pa.DataType, length: int) -> pa.Array:
+def value_array(text: str | None, wanted: pa.DataType, length: int, zone: str = "UTC") -> pa.Array:
     """A path's text as a constant column; null where it cannot be read."""
     if text is None:
         return pa.nulls(length, wanted)
     try:
-        scalar = _parse(text, wanted)[0]
+        scalar = _parse(text, wanted, zone)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return pa.nulls(length, wanted)
     return pa.repeat(scalar, length)
 
 
-def _parse(text: str, wanted: pa.DataType) -> pa.Array:
+def _parse(text: str, wanted: pa.DataType, zone: str) -> pa.Array:
     raw = pa.array([text], pa.string())
     if pa.types.is_binary(wanted) or pa.types.is_large_binary(wanted) or pa.types.is_fixed_size_binary(wanted):
         return raw.cast(pa.binary()).cast(wanted)
     if pa.types.is_timestamp(wanted) and wanted.tz is not None:
-        return _parse_zoned(raw, wanted)
+        return _parse_zoned(raw, wanted, zone)
     if pa.types.is_time(wanted):
         moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(wanted.unit))
         return moment.cast(wanted)
@@ -94,12 +101,12 @@ def _by_value(raw: pa.Array, wanted: pa.DataType) -> pa.Array:
         return raw.cast(wider).cast(wanted)
 
 
-def _parse_zoned(raw: pa.Array, wanted: pa.TimestampType) -> pa.Array:
-    """With an offset it is an instant; without one it is UTC, which is how we and most writers spell it."""
+def _parse_zoned(raw: pa.Array, wanted: pa.TimestampType, zone: str) -> pa.Array:
+    """With an offset it is an instant; without one it is local. Of an hour that happens twice the first is meant."""
     try:
         return raw.cast(wanted)
     except pa.ArrowInvalid:
-        return raw.cast(pa.timestamp(wanted.unit)).cast(pa.timestamp(wanted.unit, "UTC")).cast(wanted)
+        return pc.assume_timezone(raw.cast(pa.timestamp(wanted.unit)), zone, ambiguous="earliest").cast(wanted)
 
 
 def identities(column: Any) -> list[Any]:
@@ -107,13 +114,40 @@ def identities(column: Any) -> list[Any]:
     return ["nan" if value != value else value for value in keys.order_values(column)]
 
 
-def spell(value: pa.Scalar) -> str:
+def timezone(name: Any) -> str:
+    """A zone as Arrow takes it; Java's `Z`, `+9` and `UTC+09:00` are known too.
+
+    >>> timezone("Asia/Tokyo"), timezone("GMT+9"), timezone("Z")
+    ('Asia/Tokyo', '+09:00', 'UTC')
+    """
+    wrong = ArgumentError(
+        f"partition_timezone is {name!r}, which is no time zone. Name one such as 'Europe/Berlin', '+01:00' or 'UTC'."
+    )
+    if not isinstance(name, str) or not name:
+        raise wrong
+    zone: str = _SHORT.get(name, name)
+    offset = _OFFSET.fullmatch(zone)
+    if offset:
+        sign, hours, minutes = offset.groups()
+        zone = "UTC" if sign is None else f"{sign}{int(hours):02d}:{int(minutes or 0):02d}"
+        if sign and (int(hours) > 18 or int(minutes or 0) > 59):
+            raise wrong
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone)
+    except pa.ArrowInvalid:
+        raise wrong from None
+    return zone
+
+
+def spell(value: pa.Scalar, zone: str = "UTC") -> str:
     """The folder text of a value; readable back by `read_value` in the same type."""
     if not value.is_valid:
         return NULL_PARTITION
     kind = value.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        value = value.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+        value = pc.local_timestamp(value.cast(pa.timestamp(kind.unit, zone)))
+    if pa.types.is_timestamp(kind) and kind.unit != "s":  # Spark takes `12:00:00.000000` for text
+        return escape(value.cast(pa.string()).as_py().rstrip("0").rstrip("."))
     if pa.types.is_floating(kind):
         return escape(repr(float(value.as_py())))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -141,22 +175,26 @@ class PartitionMap:
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     folders: Mapping[tuple[Any, ...], str]
+    zone: str = "UTC"
 
     @classmethod
-    def of(cls, files: Iterable[Footer], columns: Sequence[str], types: Sequence[pa.DataType]) -> PartitionMap:
-        bare = cls(tuple(columns), tuple(types), {})
+    def of(
+        cls, files: Iterable[Footer], columns: Sequence[str], types: Sequence[pa.DataType], zone: str = "UTC"
+    ) -> PartitionMap:
+        bare = cls(tuple(columns), tuple(types), {}, zone)
         folders: dict[tuple[Any, ...], str] = {}
         for footer in files:
-            values = bare.values(footer)
-            if values is not None:
-                folders.setdefault(values, posixpath.dirname(footer.path))
-        return cls(tuple(columns), tuple(types), folders)
+            values, folder = bare.values(footer), posixpath.dirname(footer.path)
+            if values is not None and not f"{folder}/".count("=/"):  # Spark refuses a data set with `p=/`
+                folders.setdefault(values, folder)
+        return cls(tuple(columns), tuple(types), folders, zone)
 
     def values(self, footer: Footer) -> tuple[Any, ...] | None:
         """The file's partition tuple as comparable values, or `None` if its path does not name every column."""
         if not self.columns or not set(self.columns) <= set(footer.partition):
             return None
-        return tuple(read_value(footer.partition[c], t) for c, t in zip(self.columns, self.types, strict=True))
+        pairs = zip(self.columns, self.types, strict=True)
+        return tuple(read_value(footer.partition[c], t, self.zone) for c, t in pairs)
 
     def folder(self, row: Mapping[str, pa.Scalar]) -> str:
         """Where a row goes: the folder that holds its partition already, spelled as it is, or a new one."""
@@ -165,7 +203,7 @@ class PartitionMap:
         if known is not None:
             return known
         return "/".join(
-            f"{escape_name(c)}={_spelled(c, row[c], t, value)}"
+            f"{escape_name(c)}={_spelled(c, row[c], t, value, self.zone)}"
             for c, t, value in zip(self.columns, self.types, values, strict=True)
         )
 
@@ -175,12 +213,12 @@ def escape_name(column: str) -> str:
     return "%2E" + escape(column[1:]) if column.startswith(".") else escape(column)
 
 
-def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any) -> str:
+def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any, zone: str) -> str:
     """The folder text of a value, if it reads back as that value."""
-    text = spell(value)
-    if read_value(None if text == NULL_PARTITION else unquote(text), kind) != wanted:
+    text = spell(value, zone)
+    if read_value(None if text in NULLS else unquote(text), kind, zone) != wanted:
         raise SchemaMismatchError(
-            f"Partition column {column!r}: {value.as_py()!r} of type {value.type} cannot be told from a folder's name. "
+            f"Partition column {column!r}: {shown(value)!r} of type {value.type} cannot be told from a folder's name. "
             "Choose another column or value."
         )
     return text

@@ -24,6 +24,7 @@ class Request:
     replace: Replace | None = None
     lock_timeout: float = 60
     batch: Batch | None = None
+    partition_timezone: str | None = None
 
 
 @dataclass(frozen=True)

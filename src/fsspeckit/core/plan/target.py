@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ import pyarrow as pa
 from fsspeckit.core import arrays
 from fsspeckit.core.commit import ledger
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import Footer, Shape, Target
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path
-from fsspeckit.core.schema import unify_footers
+from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
+from fsspeckit.core.schema import unify_footers, unshredded
 from fsspeckit.core.storage import Location
 
 
@@ -23,6 +24,7 @@ def read_target(
 ) -> Target:
     """List the data files, read their footers and unify them."""
     files = tuple(engine.footers(location, list_files(location), key_columns))
+    _check_folders(location, files)
     columns = _partition_columns(files, partition_columns)
     if not files:
         return Target((), None, (), columns)
@@ -37,7 +39,24 @@ def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None) -
         return found
     if found and set(found) != set(given):
         raise ArgumentError(f"partition_columns is {list(given)}, but the target is partitioned by {list(found)}.")
+    if files and given and not found:
+        raise ArgumentError(
+            f"partition_columns is {list(given)}, but the target's files lie in no partition folders, and readers fail "
+            "or lose rows where both are mixed. Leave it out, or write the whole data set anew with these columns "
+            "(write_dataset, mode='overwrite')."
+        )
     return found or given
+
+
+def _check_folders(location: Location, files: Sequence[Footer]) -> None:
+    """Folders of one depth and order: no reader makes sense of others, and new rows would have no place."""
+    named = {tuple(footer.partition): footer for footer in files if footer.partition}
+    if len(named) > 1:
+        (first, one), (second, other) = list(named.items())[:2]
+        raise TargetError(
+            f"Partition folders do not agree: {list(first)} in {location.show(one.path)}, and {list(second)} in "
+            f"{location.show(other.path)}. Move the files into folders of the same columns in the same order."
+        )
 
 
 def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -52,13 +71,24 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     return Target((), None, (), partition_columns, ledger.readable_entries(location, list_files(location)))
 
 
+def in_timezone(engine: Engine, shape: Shape, asked_for: str | None) -> Shape:
+    """The shape with the zone of instants in folders: the user's, else the engine's."""
+    kinds = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
+    if not any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds):
+        return shape
+    return replace(shape, partition_timezone=timezone(asked_for or engine.partition_timezone))
+
+
 def partition_map(target: Target, shape: Shape) -> PartitionMap:
     types = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
-    return PartitionMap.of(target.files, shape.partitions, types)
+    return PartitionMap.of(target.files, shape.partitions, types, shape.partition_timezone)
 
 
-def template(target: Target) -> Footer | None:
-    """A file that has the unified schema already; new files are written like it."""
-    if target.schema is None:
-        return None
-    return next((f for f in reversed(target.files) if target.schema.equals(f.schema) and f.row_groups), None)
+def template(target: Target, shape: Shape) -> Footer | None:
+    """A file that has the merge's schema already; new files are written like it."""
+    stored = _unshredded(shape.schema.field(name) for name in shape.stored)
+    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(f.schema))), None)
+
+
+def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:
+    return pa.schema([field.with_type(unshredded(field.type)) for field in fields])

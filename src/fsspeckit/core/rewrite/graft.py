@@ -8,7 +8,7 @@ levels of a leaf, so where those are equal the old footer's words can stand over
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +85,15 @@ class Graft:
     def stamped(self, entries: Mapping[str, str]) -> Graft:
         """The same with entries added to the key-value metadata."""
         return replace(self, key_value=_added(self.key_value, entries))
+
+    def without(self, names: Collection[bytes]) -> Graft:
+        """The same with entries taken out of the key-value metadata."""
+        kept = [pair for pair in _pairs(self.key_value) if pair[1][1] not in names]
+        return replace(self, key_value=(thrift.LIST, (thrift.STRUCT, kept)) if kept else None)
+
+    @property
+    def entries(self) -> dict[bytes, bytes]:
+        return {pair[1][1]: pair[2][1] if 2 in pair else b"" for pair in _pairs(self.key_value)}
 
     def worded_like(self, other: Graft) -> Graft:
         """This schema, with the other's key-value metadata but for the entries that describe a schema."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import arrays, keys, schema
+from fsspeckit.core.calendars import in_calendar
 from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
@@ -92,7 +93,7 @@ class _Merge:
     def first_change(self) -> tuple[int, pa.Table] | None:
         """The first row group in which a matched row differs from its source row, already read."""
         for group in self.job.touched:
-            positions, rows = self.replacements.rows(group)
+            positions, rows = self._rows(group)
             old = self._read(group)
             if not self._same(old.take(pa.array(positions)), rows, self.columns):
                 return group, old
@@ -125,7 +126,7 @@ class _Merge:
         old = self._as_schema(old, wanted)
         if group not in self.job.touched:
             return old
-        positions, rows = self.replacements.rows(group)
+        positions, rows = self._rows(group)
         new = self._as_schema(rows, wanted)
         self._check_keys(old, positions, new)
         order = np.arange(old.num_rows, dtype=np.int64)
@@ -150,7 +151,7 @@ class _Merge:
 
     def _column(self, column: pa.ChunkedArray | None, wanted: pa.Field, rows: int) -> Any:
         if column is None:
-            return pa.nulls(rows, wanted.type)
+            return arrays.nothing(rows, wanted.type)
         try:
             return arrays.cast(column, wanted.type)
         except arrays.DoesNotFit as error:
@@ -158,6 +159,12 @@ class _Merge:
                 f"Column {wanted.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
                 f"the target's common type {wanted.type} cannot hold. Bring the files to one type first."
             ) from None
+
+    def _rows(self, group: int) -> tuple[Any, pa.Table]:
+        """The source rows for a row group, counted by the file's calendar: its other rows and its footer keep it."""
+        positions, rows = self.replacements.rows(group)
+        own = self.job.footer
+        return positions, in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
 
     def _read(self, group: int) -> pa.Table:
         table = read_row_group(self.location, self.job.footer.path, self.file, group)
@@ -183,7 +190,7 @@ class _Merge:
         if all(f.name in own and _equal(f, own[f.name]) for f in unified):
             return True
         for group in self.job.touched:
-            _, rows = self.replacements.rows(group)
+            _, rows = self._rows(group)
             if not all(_column_fits(rows.column(n), own.get(n)) for n in unified.names):
                 return False
         return True
@@ -197,7 +204,7 @@ class _Merge:
         return not any(self._sorting_changed(group, names) for group in self.job.touched)
 
     def _sorting_changed(self, group: int, names: Sequence[str]) -> bool:
-        positions, rows = self.replacements.rows(group)
+        positions, rows = self._rows(group)
         old = self._read(group).take(pa.array(positions))
         flat = [n for n in names if n in old.column_names]
         return len(flat) < len(names) or not self._same(old, rows, flat)

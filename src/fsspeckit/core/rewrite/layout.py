@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core import arrays, schema
+from fsspeckit.core.calendars import flags
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer, WriteOptions
 from fsspeckit.core.plan.footers import leaf_count
@@ -59,6 +60,10 @@ class Layout:
         """The same columns in a new file, compressed as asked for."""
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
         return replace(self, options={**kept, "compression": options.compression})
+
+    def today(self) -> Layout:
+        """For rows that are new: not in the calendar of old, if the model was."""
+        return self if self.graft is None else replace(self, graft=self.graft.without(flags(self.graft.entries)))
 
     def worded_like(self, other: Layout, codec: str) -> Layout:
         """These columns, with the codec and the words of another file."""
@@ -189,6 +194,8 @@ def _stored(column: Any, kind: pa.DataType) -> Any:
         return column.cast(pa.int64())
     if arrays.plain_type(kind) == column.type:
         return _encoded(column, kind)
+    if t.is_nested(kind):  # a VARIANT that is not shredded, into a file where others are
+        return arrays.cast(column, kind)
     return column.cast(kind)
 
 

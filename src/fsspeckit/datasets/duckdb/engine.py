@@ -46,6 +46,8 @@ class DuckDBEngine:
 
     name = "duckdb"
     replace: Replace = "in_place"
+    partition_timezone = "UTC"
+    ignores_case = False
     wants_scratch = False
 
     def __init__(self, connection: Any, filesystem: Any, strategy: MergeStrategy, native: bool) -> None:

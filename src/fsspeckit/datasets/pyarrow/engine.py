@@ -55,6 +55,8 @@ class PyArrowEngine:
 
     name = "pyarrow"
     replace: Replace = "in_place"
+    partition_timezone = "UTC"
+    ignores_case = False
     wants_scratch = False
 
     def __init__(self, filesystem: Any = None, threads: int | None = None) -> None:

@@ -64,6 +64,15 @@ class SparkEngine:
     def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
         self._spark, self._filesystem, self._scratch = spark, filesystem, scratch
 
+    @property
+    def partition_timezone(self) -> str:
+        """Spark reads and writes the names of folders in the session's zone."""
+        return str(self.cluster.spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def ignores_case(self) -> bool:
+        return str(self.cluster.spark.conf.get("spark.sql.caseSensitive")).lower() == "false"
+
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self._spark or start_session())

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fsspeckit.core import validate
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.plan.partitions import parse_hive_partition_path, timezone
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.scan import existing_files
@@ -69,6 +70,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         row_group_size: int = 500_000,
         replace: Replace | None = None,
         lock_timeout: float = 60,
+        partition_timezone: str | None = None,
     ) -> BatchMerge:
         """The function for `writeStream.foreachBatch`: every micro-batch is merged exactly once.
 
@@ -97,6 +99,7 @@ class SparkDatasetIO(DatasetIO[Any]):
             lock_timeout,
             rewrite_mode="incremental" if wanted.incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
+            partition_timezone=None if partition_timezone is None else timezone(partition_timezone),
         )
         return BatchMerge(path, self._filesystem, app_id, request)
 
@@ -107,11 +110,14 @@ class SparkDatasetIO(DatasetIO[Any]):
         """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
         location = self._locate(path)
         infos = existing_files(location)
+        partitioned = _is_partitioned(location, infos)
         schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)
         reader = reader.option("pathGlobFilter", f"*.{{{','.join(sorted(suffixes))}}}")
+        if not partitioned:  # else Spark leaves out what lies in folders
+            reader = reader.option("recursiveFileLookup", True)
         roots = [""] if _lists_alike(location, infos, suffixes) else [info.path for info in infos]
         try:
             frame = reader.parquet(*(spark_path(location, root).translate(_GLOB) for root in roots))
@@ -122,6 +128,18 @@ class SparkDatasetIO(DatasetIO[Any]):
             ) from error
         frame = frame if filter is None else frame.where(filter)
         return frame if columns is None else frame.select([_quoted(name) for name in columns])
+
+
+def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:
+    """Spark leaves out the files that lie outside of partition folders, and does not say so."""
+    outside = [info for info in infos if not parse_hive_partition_path(info.path)]
+    if outside and len(outside) < len(infos):
+        raise TargetError(
+            f"{location.shown} has files within partition folders and outside of them, such as "
+            f"{location.show(outside[0].path)}, whose rows Spark would leave out. Read it with the pyarrow engine and "
+            "write it anew (write_dataset, mode='overwrite')."
+        )
+    return not outside
 
 
 def _lists_alike(location: Location, infos: Sequence[FileInfo], suffixes: set[str]) -> bool:

@@ -9,9 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from fsspeckit.core import arrays
-from fsspeckit.core.errors import DatasetMergeError
+from fsspeckit.core.calendars import corrected
+from fsspeckit.core.collations import check_keys
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.plan.footers import open_parquet
 from fsspeckit.core.plan.pages import read_row_group
@@ -37,7 +41,15 @@ class Frame:
     frame: Any
     schema: pa.Schema
 
+    @property
+    def collated(self) -> dict[str, str]:
+        """Columns whose text Spark does not compare byte by byte."""
+        fields = zip(self.schema.names, self.frame.schema.fields, strict=True)
+        kinds = {name: getattr(field.dataType, "collation", None) for name, field in fields}
+        return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
+
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
+        check_keys(self.collated, shape.keys, "the source")
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
@@ -67,13 +79,12 @@ class Stream:
     """Rows that the driver's process has or reads; they pass through it batch by batch."""
 
     reader: pa.RecordBatchReader
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.reader.schema
+    schema: pa.Schema
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        return write_parts((pa.Table.from_batches([batch]) for batch in self.reader), shape, scratch)
+        names = self.schema.names
+        tables = (pa.Table.from_batches([batch]).rename_columns(names) for batch in self.reader)
+        return write_parts(tables, shape, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +93,26 @@ class Files:
 
     files: tuple[tuple[Location, Footer], ...]
     schema: pa.Schema
+    columns: pa.Schema
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        read = partial(_pin_files, self.schema, shape, scratch)
+        read = partial(_pin_files, self.columns, self.schema.names, shape, scratch)
         found = cluster.map("pin", read, self.files, lambda file: file[1].info.size)
         return [part for parts in found for part in parts]
 
 
 def _pin_files(
-    schema: pa.Schema, shape: Shape, scratch: Scratch, files: list[tuple[Location, Footer]]
+    columns: pa.Schema, names: list[str], shape: Shape, scratch: Scratch, files: list[tuple[Location, Footer]]
 ) -> list[list[Part]]:
-    return [write_parts(_row_groups(location, schema, footer), shape, scratch) for location, footer in files]
+    return [write_parts(_row_groups(location, columns, names, footer), shape, scratch) for location, footer in files]
 
 
-def _row_groups(location: Location, wanted: pa.Schema, footer: Footer) -> Iterator[pa.Table]:
+def _row_groups(location: Location, wanted: pa.Schema, names: list[str], footer: Footer) -> Iterator[pa.Table]:
     with open_parquet(location, footer.path) as file:
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group)
-            yield pa.table([_column(table, footer, field) for field in wanted], names=wanted.names)
+            table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
+            yield pa.table([_column(table, footer, field) for field in wanted], names=names)
 
 
 def _column(table: pa.Table, footer: Footer, field: pa.Field) -> Any:
@@ -116,13 +129,15 @@ ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Foote
 def open_source(source: Any, filesystem: Any, footers: ReadFooters) -> Frame | Stream | Files:
     """Take a source of any kind; nothing of it is read yet but footers."""
     if is_frame(source):
-        return Frame(source, frame_schema(source))
+        frame = relaxed(source)
+        return Frame(frame, frame_schema(frame))
     if not is_paths(source):
-        return Stream(to_reader(source, filesystem))
+        reader = to_reader(source, filesystem)
+        return Stream(reader, reader.schema)
     paths = source if isinstance(source, (list, tuple)) else [source]
     found = [_files(locate(path, filesystem), footers) for path in paths]
     unified = found[0].schema if len(found) == 1 else unify_sources([files.schema for files in found])
-    return Files(tuple(file for files in found for file in files.files), unified)
+    return Files(tuple(file for files in found for file in files.files), unified, unified)
 
 
 def _files(location: Location, footers: ReadFooters) -> Files:
@@ -130,14 +145,73 @@ def _files(location: Location, footers: ReadFooters) -> Files:
     inside, infos = data_files(location)
     found = footers(inside, infos, ())
     unified = unify_footers(found)
-    fields = [*unified, *path_fields(found, unified)]
-    return Files(tuple((inside, footer) for footer in found), pa.schema(fields, unified.metadata))
+    columns = pa.schema([*unified, *path_fields(found, unified)], unified.metadata)
+    return Files(tuple((inside, footer) for footer in found), columns, columns)
 
 
 def frame_schema(frame: Any) -> pa.Schema:
     """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
     empty: pa.Schema = frame.limit(0).toArrow().schema
     return pa.schema([pa.field(f.name, _loose(f.type)) for f in empty])
+
+
+def relaxed(frame: Any) -> Any:
+    """A frame that can become Arrow: elements of `array()`, which have no type, may be null.
+
+    Intervals of months, and maps of nothing, cannot.
+    """
+    columns, odd = [], False
+    for field in frame.schema.fields:
+        wrong = next(_not_carried(field.dataType), None)
+        if wrong is not None:
+            raise SchemaMismatchError(
+                f"Column {field.name!r} of the source is {field.dataType.simpleString()}; {wrong.simpleString()} "
+                "cannot be stored in Parquet as it is. Cast it to another type, such as string."
+            )
+        kind = _nullable_voids(field.dataType)
+        odd = odd or kind != field.dataType
+        column = F.col("`" + field.name.replace("`", "``") + "`")
+        columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
+    return frame.select(columns) if odd else frame
+
+
+def _not_carried(kind: Any) -> Iterator[Any]:
+    if isinstance(kind, (T.CalendarIntervalType, T.YearMonthIntervalType)) or (
+        isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType)
+    ):
+        yield kind
+    for child in _children(kind):
+        yield from _not_carried(child)
+
+
+def _children(kind: Any) -> list[Any]:
+    if isinstance(kind, T.StructType):
+        return [field.dataType for field in kind.fields]
+    if isinstance(kind, T.MapType):
+        return [kind.keyType, kind.valueType]
+    return [kind.elementType] if isinstance(kind, T.ArrayType) else []
+
+
+def _nullable_voids(kind: Any) -> Any:
+    if isinstance(kind, T.ArrayType):
+        void = isinstance(kind.elementType, T.NullType)
+        return T.ArrayType(_nullable_voids(kind.elementType), kind.containsNull or void)
+    if isinstance(kind, T.MapType):
+        void = isinstance(kind.valueType, T.NullType)
+        return T.MapType(kind.keyType, _nullable_voids(kind.valueType), kind.valueContainsNull or void)
+    if isinstance(kind, T.StructType):
+        return T.StructType(
+            [
+                T.StructField(
+                    f.name,
+                    _nullable_voids(f.dataType),
+                    f.nullable or isinstance(f.dataType, T.NullType),
+                    f.metadata,
+                )
+                for f in kind.fields
+            ]
+        )
+    return kind
 
 
 def _loose(kind: pa.DataType) -> pa.DataType:
