@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
-from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.sources import existing_files
@@ -39,21 +40,31 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     def merge(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult:
         """See `DatasetIO.merge`."""
-        result = super().merge(data, path, *args, **options)
-        self._refresh(path)
-        return result
+        with self._operation("merge", path):
+            return super().merge(data, path, *args, **options)
+
+    def plan(self, data: Any, path: str, *args: Any, **options: Any) -> MergePlan:
+        """See `DatasetIO.plan`."""
+        with self._operation("plan", path, changes=False):
+            return super().plan(data, path, *args, **options)
 
     def write_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> WriteResult:
         """See `DatasetIO.write_dataset`."""
-        result = super().write_dataset(data, path, *args, **options)
-        self._refresh(path)
-        return result
+        with self._operation("write", path):
+            return super().write_dataset(data, path, *args, **options)
 
     def write_parquet_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult | WriteResult:
         """See `DatasetIO.write_parquet_dataset`."""
-        result = super().write_parquet_dataset(data, path, *args, **options)
-        self._refresh(path)
-        return result
+        with self._operation("write", path):
+            return super().write_parquet_dataset(data, path, *args, **options)
+
+    @contextlib.contextmanager
+    def _operation(self, verb: str, path: str, changes: bool = True) -> Iterator[None]:
+        location = self._locate(path)
+        with self._spark_engine.operation(verb, location):
+            yield
+        if changes:
+            self._spark_engine.refresh(location)
 
     def foreach_batch(
         self,
@@ -100,14 +111,12 @@ class SparkDatasetIO(DatasetIO[Any]):
         )
         return BatchMerge(path, self._filesystem, app_id, request)
 
-    def _refresh(self, path: str) -> None:
-        self._spark_engine.refresh(self._locate(path))
-
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
         location = self._locate(path)
         infos = existing_files(location)
-        schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
+        with self._operation("read", path, changes=False):
+            schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)

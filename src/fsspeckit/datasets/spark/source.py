@@ -22,6 +22,7 @@ from fsspeckit.datasets.sources import data_files, is_paths, partition_type, to_
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.parts import Part, PartWriter, conformed
 from fsspeckit.datasets.spark.scratch import Scratch
+from fsspeckit.datasets.spark.shared import Shared
 
 
 def is_frame(source: Any) -> bool:
@@ -38,16 +39,16 @@ class Frame:
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
-        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
+        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch, cluster.shared), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
 
 
-def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch) -> Any:
+def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch, shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = (pa.Table.from_batches([batch]).rename_columns(given.names).cast(given) for batch in batches)
         context = TaskContext.get()
         assert context is not None
-        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch))
+        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch), shared)
         for _ in tables:  # a refused row ends the reading early, but Spark wants its rows taken
             pass
 
