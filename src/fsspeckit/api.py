@@ -36,33 +36,37 @@ def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO
 
 def merge(
     data: Any,
-    path: str,
-    strategy: str,
-    key_columns: Any,
+    path: str | None = None,
+    strategy: str | None = None,
+    key_columns: Any = None,
     partition_columns: Any = None,
     *,
     engine: str | None = None,
     filesystem: Any = None,
     **options: Any,
 ) -> MergeResult:
-    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`."""
+    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`.
+
+    With Spark, `table="db.orders"` in place of the path names a table of its catalog.
+    """
     io = dataset_io(engine or engine_for(data), filesystem)
     return io.merge(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
 
 
 def plan(
     data: Any,
-    path: str,
-    strategy: str,
-    key_columns: Any,
+    path: str | None = None,
+    strategy: str | None = None,
+    key_columns: Any = None,
     partition_columns: Any = None,
     *,
     engine: str | None = None,
     filesystem: Any = None,
+    **options: Any,
 ) -> MergePlan:
     """What `merge` would do, file by file and with exact counts, without doing it."""
     io = dataset_io(engine or engine_for(data), filesystem)
-    return io.plan(data, path, strategy, key_columns, partition_columns)  # type: ignore[arg-type]
+    return io.plan(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
 
 
 def recover(path: str, filesystem: Any = None, lock_timeout: float = 60) -> list[str]:

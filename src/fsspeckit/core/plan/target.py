@@ -12,7 +12,7 @@ from fsspeckit.core.commit import ledger
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.listing import check_not_bucketed, list_files
 from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path
 from fsspeckit.core.schema import unify_footers
 from fsspeckit.core.storage import Location
@@ -22,7 +22,9 @@ def read_target(
     engine: Engine, location: Location, key_columns: Sequence[str], partition_columns: tuple[str, ...] | None
 ) -> Target:
     """List the data files, read their footers and unify them."""
-    files = tuple(engine.footers(location, list_files(location), key_columns))
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
+    files = tuple(engine.footers(location, infos, key_columns))
     columns = _partition_columns(files, partition_columns)
     if not files:
         return Target((), None, (), columns)
@@ -46,10 +48,12 @@ def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
     """An overwrite owes nothing to the old files (which may be broken) but their partition columns."""
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
     if partition_columns is None:
-        found = _named_in_paths(parse_hive_partition_path(f.path) for f in list_files(location))
+        found = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
         partition_columns = tuple(c for c in found if c in source.names)
-    return Target((), None, (), partition_columns, ledger.readable_entries(location, list_files(location)))
+    return Target((), None, (), partition_columns, ledger.readable_entries(location, infos))
 
 
 def partition_map(target: Target, shape: Shape) -> PartitionMap:

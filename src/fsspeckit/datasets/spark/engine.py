@@ -27,7 +27,7 @@ from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import FsspecStorage, LocalStorage, Location
 from fsspeckit.datasets.pyarrow.engine import PinnedTable, deduplicated
-from fsspeckit.datasets.spark import join, match, route
+from fsspeckit.datasets.spark import catalog, join, match, route
 from fsspeckit.datasets.spark import parts as pinned
 from fsspeckit.datasets.spark.insert import insert
 from fsspeckit.datasets.spark.match import Hits, Source
@@ -184,6 +184,7 @@ class SparkEngine:
         """After a commit: what Spark has cached of this path is stale. The rows are written, so this may not fail."""
         try:
             self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
+            catalog.refresh_tables_at(self.cluster.spark, location)
         except Exception:
             log.warning("Spark could not forget what it cached of %s", location.shown, exc_info=True)
 

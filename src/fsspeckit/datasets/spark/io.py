@@ -12,6 +12,7 @@ from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.sources import existing_files
+from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.session import spark_path
 from fsspeckit.datasets.spark.stream import BatchMerge
@@ -38,15 +39,56 @@ class SparkDatasetIO(DatasetIO[Any]):
     def spark(self) -> Any:
         return self._spark_engine.cluster.spark
 
-    def merge(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult:
-        """See `DatasetIO.merge`."""
-        with self._operation("merge", path):
-            return super().merge(data, path, *args, **options)
+    def merge(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: Any = None,
+        key_columns: Any = None,
+        partition_columns: Any = None,
+        *,
+        table: str | None = None,
+        **options: Any,
+    ) -> MergeResult:
+        """See `DatasetIO.merge`. In place of the path, `table` may name a Parquet table of Spark's catalog.
 
-    def plan(self, data: Any, path: str, *args: Any, **options: Any) -> MergePlan:
-        """See `DatasetIO.plan`."""
+        The table is refreshed after the merge, and partitions that are new are made known to the catalog:
+
+            io.merge(frame, table="db.orders", strategy="upsert", key_columns=["order_id"])
+        """
+        found, path = self._target(data, path, table)
+        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
+        with self._operation("merge", path):
+            result = super().merge(data, path, strategy, key_columns, columns, **options)
+        if found is not None:
+            catalog.refresh_table(self.spark, found)
+        return result
+
+    def plan(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: Any = None,
+        key_columns: Any = None,
+        partition_columns: Any = None,
+        *,
+        table: str | None = None,
+        **options: Any,
+    ) -> MergePlan:
+        """See `DatasetIO.plan`; `table` as in `merge`."""
+        found, path = self._target(data, path, table)
+        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
         with self._operation("plan", path, changes=False):
-            return super().plan(data, path, *args, **options)
+            return super().plan(data, path, strategy, key_columns, columns, **options)
+
+    def _target(self, data: Any, path: str | None, table: str | None) -> tuple[catalog.Table | None, str]:
+        if table is None and path is not None:
+            return None, path
+        if table is None or path is not None:
+            raise ArgumentError("Give the path of the data set, or the name of its table by table=; not both.")
+        found = catalog.find_table(self.spark, table)
+        catalog.check_columns(self.spark, table, found, data)
+        return found, found.path
 
     def write_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> WriteResult:
         """See `DatasetIO.write_dataset`."""
