@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
+from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
@@ -39,6 +40,7 @@ class DatasetIO(Generic[Frame]):
         row_group_size: int = 500_000,
         replace: Replace | None = None,
         lock_timeout: float = 60,
+        batch: Batch | None = None,
     ) -> MergeResult:
         """Merge `data` into the data set at `path`, rewriting only the files that its keys touch.
 
@@ -52,6 +54,7 @@ class DatasetIO(Generic[Frame]):
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, except under Spark.
             lock_timeout: seconds to wait for another writer.
+            batch: the batch of a stream that `data` is; one that was committed before is skipped.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -59,7 +62,9 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        request = self._request(strategy, key_columns, partition_columns, partition_by, options, replace, lock_timeout)
+        request = self.request(
+            strategy, key_columns, partition_columns, partition_by, options, replace, lock_timeout, batch=batch
+        )
         validate.incremental(request.strategy)
         return core.run(self._engine, self._locate(path), data, request)
 
@@ -74,7 +79,7 @@ class DatasetIO(Generic[Frame]):
         partition_by: Sequence[str] | str | None = None,
     ) -> MergePlan:
         """What `merge` would do: exact counts, and for every file what would happen to it and why. Changes nothing."""
-        request = self._request(strategy, key_columns, partition_columns, partition_by, WriteOptions())
+        request = self.request(strategy, key_columns, partition_columns, partition_by, WriteOptions())
         validate.incremental(request.strategy)
         return core.plan(self._engine, self._locate(path), data, request)
 
@@ -132,7 +137,7 @@ class DatasetIO(Generic[Frame]):
         wanted = MergeStrategy.parse(strategy)
         if rewrite_mode == "incremental":
             validate.incremental(wanted)
-        request = self._request(
+        request = self.request(
             wanted,
             key_columns,
             partition_columns,
@@ -149,7 +154,7 @@ class DatasetIO(Generic[Frame]):
         """Read the data set; unfinished commits are warned of."""
         raise NotImplementedError
 
-    def _request(
+    def request(
         self,
         strategy: str | MergeStrategy,
         key_columns: Any,
@@ -160,6 +165,7 @@ class DatasetIO(Generic[Frame]):
         lock_timeout: float = 60,
         **more: Any,
     ) -> core.Request:
+        """Arguments as the core takes them, checked."""
         if replace not in (None, "in_place", "new_file"):
             raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
         _check_timeout(lock_timeout)

@@ -140,7 +140,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
         wanted = MergeStrategy.parse(strategy)
-        request = self._request(
+        request = self.request(
             wanted,
             key_columns,
             partition_columns,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core import arrays
 from fsspeckit.core.errors import DatasetMergeError
@@ -92,10 +93,10 @@ class Files:
 def _pin_files(
     schema: pa.Schema, shape: Shape, scratch: Scratch, files: list[tuple[Location, Footer]]
 ) -> list[list[Part]]:
-    return [write_parts(_row_groups(location, schema, footer), shape, scratch) for location, footer in files]
+    return [write_parts(row_groups(location, schema, footer), shape, scratch) for location, footer in files]
 
 
-def _row_groups(location: Location, wanted: pa.Schema, footer: Footer) -> Iterator[pa.Table]:
+def row_groups(location: Location, wanted: pa.Schema, footer: Footer) -> Iterator[pa.Table]:
     with open_parquet(location, footer.path) as file:
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group)
@@ -137,8 +138,13 @@ def _files(location: Location, footers: ReadFooters) -> Files:
 
 def frame_schema(frame: Any) -> pa.Schema:
     """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
-    empty: pa.Schema = frame.limit(0).toArrow().schema
-    return pa.schema([pa.field(f.name, _loose(f.type)) for f in empty])
+    if hasattr(frame, "toArrow"):
+        return loose_schema(frame.limit(0).toArrow().schema)
+    return loose_schema(to_arrow_schema(frame.schema))  # before Spark 4.0
+
+
+def loose_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _loose(f.type)) for f in schema])
 
 
 def _loose(kind: pa.DataType) -> pa.DataType:
