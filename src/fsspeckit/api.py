@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fsspeckit.core.commit import session
+from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult
 from fsspeckit.core.storage import locate
@@ -69,6 +69,13 @@ def plan(
     return io.plan(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
 
 
-def recover(path: str, filesystem: Any = None, lock_timeout: float = 60) -> list[str]:
-    """Finish or undo what a killed writer left in the data set at `path`; says what was done."""
-    return session.recover(locate(path, filesystem), lock_timeout)
+def recover(
+    path: str, filesystem: Any = None, lock_timeout: float = 60, *, forget_stream: str | None = None
+) -> list[str]:
+    """Finish or undo what a killed writer left in the data set at `path`; says what was done.
+
+    `forget_stream` names a stream whose record is then dropped, if it has not moved for seven days.
+    """
+    location = locate(path, filesystem)
+    done = session.recover(location, lock_timeout)
+    return done if forget_stream is None else [*done, forget.forget_stream(location, forget_stream, lock_timeout)]

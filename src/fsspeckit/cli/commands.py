@@ -112,15 +112,16 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
 @cli.command(short_help="Finish or undo what a killed writer left.")
 @click.argument("target")
 @click.option("--lock-timeout", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--forget-stream", metavar="NAME", help="Also drop the record of a stream that ended a week ago or more.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def recover(target: str, lock_timeout: float, as_json: bool) -> None:
+def recover(target: str, lock_timeout: float, forget_stream: str | None, as_json: bool) -> None:
     """Finish or undo what a killed writer left in the data set TARGET."""
     from fsspeckit.api import recover as finish
     from fsspeckit.core.errors import ArgumentError
 
     if not _exists(target):
         raise ArgumentError(f"{target} does not exist.")
-    done = finish(target, lock_timeout=lock_timeout)
+    done = finish(target, lock_timeout=lock_timeout, forget_stream=forget_stream)
     if as_json:
         emit_json({"target": target, "done": done})
     else:
