@@ -128,6 +128,16 @@ def recover(target: str, lock_timeout: float, forget_stream: str | None, as_json
         click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
+@cli.command(short_help="Make the zip that Spark's executors need.")
+@click.argument("file", type=click.Path(dir_okay=False, writable=True))
+def ship(file: str) -> None:
+    """Write the zip FILE for Spark's --py-files or addArtifacts, for executors that do not have fsspeckit."""
+    from fsspeckit.ship import make_zip
+
+    size = make_zip(file)
+    click.echo(f"Wrote {file}, {size / 1e6:.1f} MB. Executors also need pyarrow, numpy and pandas in their Python.")
+
+
 @cli.command(short_help="Build a sample lake and merge into it.")
 @click.option(
     "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Only this engine; may be repeated."
