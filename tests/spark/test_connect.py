@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_process import result_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 comes without the server of Spark Connect"),
+]
 
 
 def test_core_cases(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit import FsspeckitError
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
+from spark_frames import table_of
 from spark_session import SMALL, local_session
 from support import all_names, fingerprint, write_lake
 
@@ -34,7 +35,7 @@ def errors(spark: Any, lakes: Path, scratch: Path) -> dict[str, Any]:
     found = {}
     io, shared = SparkDatasetIO(spark), SparkDatasetIO(spark, scratch=str(scratch))
     frame = spark.range(5, 25).selectExpr("id", "'new' x")
-    pq.write_table(frame.toArrow() if hasattr(frame, "toArrow") else TABLE, lakes / "source.parquet")
+    pq.write_table(table_of(frame), lakes / "source.parquet")
     calls = {
         "merge": lambda lake: io.merge(frame, lake, "upsert", ["id"]),
         "merge files": lambda lake: io.merge(str(lakes / "source.parquet"), lake, "upsert", ["id"]),
