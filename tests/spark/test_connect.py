@@ -28,3 +28,7 @@ def test_core_cases(tmp_path: Path) -> None:
     assert found["too_wide"].startswith("SchemaMismatchError: Column 'x' is int32 in the source and int8 in the target")
     assert found["streamed"] == [30, 30]
     assert found["read"] == [300, ["day", "id", "x"]]
+    assert found["sourced"][:2] == [311, 45]
+    assert "fsspeckit.core.errors.DuplicateKeyError: The source has duplicate keys" in found["sourced"][2]
+    assert found["sourced_stream"] == [30, 30]
+    assert found["cataloged"] == [300, 311, ["fsspeckit merge cataloged-spark: match 6 of 6 files"], []]

@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark.sql.datasource", reason="Spark 4 has data sources in Python")
-
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import datasource, register
 from spark_process import kill, start
