@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test test-old-duckdb torture soak fuzz check format bench big clean
+.PHONY: help demo test test-old-duckdb test-old-spark torture soak fuzz check format bench big clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,8 +30,11 @@ test: check ## all tests (and check); EXAMPLES=3000 draws more property examples
 test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, in an environment of its own
 	@$(JAVA) && scripts/test-old-duckdb $(ARGS)
 
-torture: $(READY) ## a stream killed ten times, and 3,000 examples of the property test
-	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py --kills=10 $(ARGS)
+test-old-spark: $(READY) ## the Spark tests with the oldest Spark supported, in an environment of its own
+	@$(JAVA) && scripts/test-old-spark $(ARGS)
+
+torture: $(READY) ## a stream killed ten times, a source larger than the driver, 3,000 examples of the property test
+	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py --kills=10 --wide $(ARGS)
 	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
 
 soak: $(READY) ## random merges of all engines, killed and recovered, against a model; MINUTES=10

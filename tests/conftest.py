@@ -15,6 +15,7 @@ ENGINES = ("pyarrow", "duckdb", "duckdb-union", "spark")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engines", default=",".join(ENGINES), help="engines to test, separated by commas")
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
+    parser.addoption("--wide", action="store_true", help="also merge a source larger than Spark's driver")
     parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
 
 

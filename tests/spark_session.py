@@ -34,7 +34,7 @@ def local_session(master: str = "local[2]", **conf: Any) -> Any:
     """A session on this machine whose Python workers are this Python."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     builder = SparkSession.builder.master(master).appName("fsspeckit tests")
     for name, value in {**CONF, **conf}.items():
         builder = builder.config(name, value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Literal
+from typing import Any
 
-from fsspeckit.core.commit import session
+from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult
 from fsspeckit.core.storage import locate
@@ -37,25 +37,28 @@ def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO
 
 def merge(
     data: Any,
-    path: str,
-    strategy: str,
-    key_columns: Any,
+    path: str | None = None,
+    strategy: str | None = None,
+    key_columns: Any = None,
     partition_columns: Any = None,
     *,
     engine: str | None = None,
     filesystem: Any = None,
     **options: Any,
 ) -> MergeResult:
-    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`."""
+    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`.
+
+    With Spark, `table="db.orders"` in place of the path names a table of its catalog.
+    """
     io = dataset_io(engine or engine_for(data), filesystem)
     return io.merge(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
 
 
 def plan(
     data: Any,
-    path: str,
-    strategy: str,
-    key_columns: Any,
+    path: str | None = None,
+    strategy: str | None = None,
+    key_columns: Any = None,
     partition_columns: Any = None,
     *,
     engine: str | None = None,
@@ -68,15 +71,22 @@ def plan(
 
 
 def recover(
-    path: str, filesystem: Any = None, lock_timeout: float = 60, *, finish: bool = False, discard: bool = False
+    path: str,
+    filesystem: Any = None,
+    lock_timeout: float = 60,
+    *,
+    finish: bool = False,
+    discard: bool = False,
+    forget_stream: str | None = None,
 ) -> list[str]:
     """Finish or clear away what a killed writer left in the data set at `path`; says what was done.
 
     A recorded commit is finished if every file is as it expects. Where one is not, nothing is changed and a
     `CommitUnfinishedError` tells what was found; then `finish` carries the commit out all the same, and `discard` gives
-    it up.
+    it up. `forget_stream` names a stream whose record is then dropped, if it has not moved for seven days.
     """
     if finish and discard:
         raise ArgumentError("A commit can be finished or discarded, not both.")
-    way: Literal["finish", "discard"] | None = "finish" if finish else "discard" if discard else None
-    return session.recover(locate(path, filesystem), lock_timeout, way)
+    location = locate(path, filesystem)
+    done = session.recover(location, lock_timeout, "finish" if finish else "discard" if discard else None)
+    return done if forget_stream is None else [*done, forget.forget_stream(location, forget_stream, lock_timeout)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_process import result_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 comes without the server of Spark Connect"),
+]
 
 
 def test_core_cases(tmp_path: Path) -> None:
@@ -24,3 +28,7 @@ def test_core_cases(tmp_path: Path) -> None:
     assert found["too_wide"].startswith("SchemaMismatchError: Column 'x' is int32 in the source and int8 in the target")
     assert found["streamed"] == [30, 30]
     assert found["read"] == [300, ["day", "id", "x"]]
+    assert found["sourced"][:2] == [311, 45]
+    assert "fsspeckit.core.errors.DuplicateKeyError: The source has duplicate keys" in found["sourced"][2]
+    assert found["sourced_stream"] == [30, 30]
+    assert found["cataloged"] == [300, 311, ["fsspeckit merge cataloged-spark: match 6 of 6 files"], []]

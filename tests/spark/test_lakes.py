@@ -13,6 +13,7 @@ import pytest
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
 from fsspeckit.datasets.spark import SparkDatasetIO
+from spark_frames import frame_of, table_of
 from support import rows, write_lake
 
 DATA = Path(__file__).parent.parent / "data"
@@ -23,15 +24,15 @@ def io_of(engine: str, spark: Any) -> Any:
     return dataset_io(engine, **({"spark": spark} if engine == "spark" else {}))
 
 
-def table_of(io: Any, lake: str) -> pa.Table:
+def read_table(io: Any, lake: str) -> pa.Table:
     """What Spark reads, as a table."""
-    return io.read(lake).orderBy("id").toArrow()
+    return table_of(io.read(lake).orderBy("id"))
 
 
 def as_source(by: str, spark: Any, table: pa.Table) -> Any:
     """A frame for Spark; for the others a table of the instants that Spark writes as INT96."""
     if by == "spark":
-        return spark.createDataFrame(table, spark.read.parquet(str(DATA / "spark")).select(table.column_names).schema)
+        return frame_of(spark, table, spark.read.parquet(str(DATA / "spark")).select(table.column_names).schema)
     return table
 
 
@@ -41,14 +42,14 @@ def test_a_lake_written_by_spark_is_still_read_by_spark(spark: Any, tmp_path: Pa
     lake = str(tmp_path / "lake")
     shutil.copytree(DATA / name, lake)
     reader = SparkDatasetIO(spark)
-    before = table_of(reader, lake)
+    before = read_table(reader, lake)
     donor = before.filter(pa.compute.equal(before["id"], 8))
     source = before.take([3, 20, 41]).set_column(1, "integer", pa.array([-1, -2, None], pa.int32()))
     new = donor.set_column(0, "id", pa.array([60], pa.int64()))
     given = pa.concat_tables([source, new])
     result = io_of(by, spark).merge(as_source(by, spark, given), lake, "upsert", ["id"])
     assert (result.inserted, result.updated, result.target_count_after) == (1, 3, 61)
-    after = table_of(reader, lake)
+    after = read_table(reader, lake)
     wanted = before.to_pylist()
     for row, value in ((3, -1), (20, -2), (41, None)):
         wanted[row] = {**wanted[row], "integer": value}
@@ -99,7 +100,7 @@ def test_one_file_with_int96_is_enough_to_take_instants(spark: Any, tmp_path: Pa
     write_times(tmp_path / "a.parquet", [1, 2], use_deprecated_int96_timestamps=True)
     write_times(tmp_path / "b.parquet", [3, 4])
     source = pa.table({"id": [2, 3], "time": pa.array([5 * 10**6] * 2, pa.timestamp("us", zone))})
-    given = spark.createDataFrame(source) if by == "spark" else source
+    given = frame_of(spark, source) if by == "spark" else source
     result = io_of(by, spark).merge(given, str(tmp_path), "update", ["id"])
     assert result.updated == 2
     seconds = {row["id"]: row["time"].second for row in rows(tmp_path)}

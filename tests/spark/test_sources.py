@@ -15,6 +15,7 @@ from fsspeckit import DatasetMergeError, MergeValidationError
 from fsspeckit.core.errors import SchemaMismatchError, UnreadableFileError
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, engine, insert, parts
+from spark_frames import frame_of
 from support import fingerprint, multiset, rows, write_lake
 
 
@@ -171,7 +172,7 @@ def test_keys_of_every_type_match_by_value(spark: Any, io: SparkDatasetIO, tmp_p
         "timestamp[s]": pa.timestamp("us", "UTC"),
     }
     given = keys.cast(wider.get(kind, keys.type if kind != "dictionary" else pa.string()))
-    frame = spark.createDataFrame(pa.table({"k": given, "x": ["new", "new"]}))
+    frame = frame_of(spark, pa.table({"k": given, "x": ["new", "new"]}))
     frame = frame.withColumn("k", F.col("k").cast("timestamp_ntz")) if kind == "ntz" else frame
     result = io.merge(frame, lake, "upsert", ["k"])
     assert (result.inserted, result.updated) == (0, 2)

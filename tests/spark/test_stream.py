@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit import MergeValidationError
+from fsspeckit import MergeValidationError, recover
+from fsspeckit.core.commit import forget
+from fsspeckit.core.plan.footers import LEDGER_PREFIX as PREFIX
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_process import kill, start
@@ -60,26 +63,66 @@ def test_an_update_between_commit_and_replay_survives(spark: Any, io: SparkDatas
 
 
 @pytest.mark.parametrize("batch", [{}, {5: "old"}], ids=["empty", "changes nothing"])
-def test_a_batch_without_effect_is_recorded_too(spark: Any, io: SparkDatasetIO, lake: str, batch: Any) -> None:
-    before = sorted(map(repr, rows(lake)))
+def test_a_batch_without_effect_writes_nothing(spark: Any, io: SparkDatasetIO, lake: str, batch: Any) -> None:
+    """Given again, it is as if it had come once, later."""
     write = io.foreach_batch(lake, ["id"], app_id="events")
+    write(frame(spark, {7: "first"}), 2)
+    before = fingerprint(lake)
     write(frame(spark, batch), 3)
-    assert sorted(map(repr, rows(lake))) == before
-    PyArrowDatasetIO().merge(pa.table({"id": [5], "x": ["by hand"]}), lake, "upsert", ["id"])
-    write(frame(spark, {5: "replayed"}), 3)
-    assert by_id(lake)[5] == "by hand"
+    assert fingerprint(lake) == before
+    write(frame(spark, batch), 3)
+    assert fingerprint(lake) == before
+    write(frame(spark, {6: "next"}), 4)
+    write(frame(spark, {6: "replayed"}), 4)
+    assert by_id(lake) == {**dict.fromkeys(range(30), "old"), 7: "first", 6: "next"}
+    with pytest.raises(MergeValidationError, match="Batch 3"):
+        write(frame(spark, {6: "late"}), 3)
 
 
 @pytest.mark.parametrize("strategy", ["upsert", "update"])
-def test_a_batch_without_effect_on_a_new_data_set_is_recorded(
+def test_a_batch_without_effect_makes_no_data_set(
     spark: Any, io: SparkDatasetIO, tmp_path: Path, strategy: str
 ) -> None:
-    new = str(tmp_path / "new")
-    write = io.foreach_batch(new, ["id"], strategy=strategy, app_id="events")
-    write(frame(spark, {}), 0)
-    assert rows(new) == []
-    write(frame(spark, {1: "replayed with a row"}), 0)
-    assert rows(new) == []
+    new = tmp_path / "new"
+    io.foreach_batch(str(new), ["id"], strategy=strategy, app_id="events")(frame(spark, {}), 0)
+    assert not new.exists()
+
+
+def test_a_stream_is_forgotten_when_it_has_not_moved_for_a_week(
+    spark: Any, io: SparkDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for app_id, batch in (("ended", {5: "A", 99: "new"}), ("other", {15: "B"})):
+        io.foreach_batch(lake, ["id"], app_id=app_id)(frame(spark, batch), 4)
+    before = fingerprint(lake)
+    with pytest.raises(ValueError, match=r"no stream 'nobody'. It has \['ended', 'other'\]"):
+        recover(lake, forget_stream="nobody")
+    with pytest.raises(ValueError, match=r"last batch 0.0 days ago, and can be forgotten after 7"):
+        recover(lake, forget_stream="ended")
+    assert fingerprint(lake) == before
+    later = time.time() + 8 * 86_400
+    monkeypatch.setattr(forget.time, "time", lambda: later)
+    assert recover(lake, forget_stream="ended") == ["Forgot the stream 'ended'; its entry was in 3 file(s)."]
+    monkeypatch.undo()
+    assert by_id(lake) == {**dict.fromkeys(range(30), "old"), 5: "A", 99: "new", 15: "B"}
+    untouched = [name for name in before if name in ("f2.parquet",)]
+    assert {name: fingerprint(lake)[name] for name in untouched} == {name: before[name] for name in untouched}
+    assert spark.read.parquet(lake).count() == 31
+    io.foreach_batch(lake, ["id"], app_id="ended")(frame(spark, {5: "again"}), 0)
+    assert by_id(lake)[5] == "again", "a new stream under the old name"
+    io.foreach_batch(lake, ["id"], app_id="other")(frame(spark, {15: "replayed"}), 4)
+    assert by_id(lake)[15] == "B", "the other stream is still known"
+
+
+def test_an_entry_without_a_time_is_as_old_as_its_file(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written before entries had one."""
+    table = pa.table({"id": [1], "x": ["a"]}).replace_schema_metadata({f"{PREFIX}s": '{"batch": 1, "query": null}'})
+    pq.write_table(table, f"{lake}/stamped.parquet")
+    with pytest.raises(ValueError, match="days ago"):
+        recover(lake, forget_stream="s")
+    os.utime(f"{lake}/stamped.parquet", (0, 0))
+    assert recover(lake, forget_stream="s") == ["Forgot the stream 's'; its entry was in 1 file(s)."]
+    assert pq.read_metadata(f"{lake}/stamped.parquet").metadata.keys() == {b"ARROW:schema"}
+    assert len(rows(lake)) == 31
 
 
 def overwrite(lake: str) -> None:

@@ -116,10 +116,13 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
 @cli.command(short_help="Finish or undo what a killed writer left.")
 @click.argument("target")
 @click.option("--lock-timeout", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--forget-stream", metavar="NAME", help="Also drop the record of a stream that ended a week ago or more.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option("--finish", is_flag=True, help="Carry a recorded commit out although files have changed since.")
 @click.option("--discard", is_flag=True, help="Give a recorded commit up; says which files stay half done.")
-def recover(target: str, lock_timeout: float, as_json: bool, finish: bool, discard: bool) -> None:
+def recover(
+    target: str, lock_timeout: float, forget_stream: str | None, as_json: bool, finish: bool, discard: bool
+) -> None:
     """Finish or clear away what a killed writer left in the data set TARGET.
 
     A recorded commit is finished if every file is as it expects; else nothing is changed, what was found is told, and
@@ -130,11 +133,21 @@ def recover(target: str, lock_timeout: float, as_json: bool, finish: bool, disca
 
     if not _exists(target):
         raise ArgumentError(f"{target} does not exist.")
-    done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard)
+    done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard, forget_stream=forget_stream)
     if as_json:
         emit_json({"target": target, "done": done})
     else:
         click.echo("\n".join(done) or f"Nothing to recover in {target}.")
+
+
+@cli.command(short_help="Make the zip that Spark's executors need.")
+@click.argument("file", type=click.Path(dir_okay=False, writable=True))
+def ship(file: str) -> None:
+    """Write the zip FILE for Spark's --py-files or addArtifacts, for executors that do not have fsspeckit."""
+    from fsspeckit.ship import make_zip
+
+    size = make_zip(file)
+    click.echo(f"Wrote {file}, {size / 1e6:.1f} MB. Executors also need pyarrow, numpy and pandas in their Python.")
 
 
 @cli.command(short_help="Build a sample lake and merge into it.")

@@ -16,15 +16,9 @@ _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 def find(path: str) -> Location:
     """The place that a path or URL names, or a refusal that says why there is none."""
-    from fsspeckit.core.errors import ArgumentError
     from fsspeckit.core.storage import locate
 
-    try:
-        return locate(path)
-    except ArgumentError:
-        raise
-    except (ImportError, ValueError) as error:
-        raise ArgumentError(f"Cannot reach {path}: {error}.") from error
+    return locate(path)
 
 
 def read_sources(names: Sequence[str]) -> Any:

@@ -45,13 +45,11 @@ from fsspeckit.core.model import (
     WriteResult,
 )
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import NULL_PARTITION, escape_name
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.plan.target import in_timezone, overwritten_target, partition_map, read_target, template
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
-from fsspeckit.core.rewrite.stamp import stamped_copy
 from fsspeckit.core.schema import shape_of, spelled_like
 from fsspeckit.core.storage import Location
 
@@ -70,8 +68,6 @@ def run(engine: Engine, location: Location, source: Any, request: Request) -> Me
         try:
             planned, pinned = _plan(engine, location, pinned, target, shape, request)
             rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
-            if request.batch and not inserted and not any(r.staged for r in rewritten):
-                rewritten, inserted = _recorded(engine, location, planned, session, rewritten)
             removed = _removed(planned, rewritten)
             result = outcome.result(location, planned, rewritten, inserted, removed)
             staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -224,25 +220,6 @@ def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequenc
         )
         for number, footer in enumerate(footers)
     ]
-
-
-def _recorded(
-    engine: Engine, location: Location, planned: Planned, session: Session, rewritten: list[Rewritten]
-) -> tuple[list[Rewritten], list[Staged]]:
-    """A stream's batch that changed no file is recorded in the smallest one, or in one without rows if there is none.
-
-    Else a replay of it could not be told.
-    """
-    if planned.target.files:
-        smallest = min(planned.target.files, key=lambda f: f.info.size)
-        folder = session.stage([posixpath.dirname(smallest.path)])
-        (job,) = _jobs(engine, location, planned, [smallest], folder)
-        return [stamped_copy(location, job)], []
-    request, shape = planned.request, planned.shape
-    files = _new_files(planned.target, shape, session.stage([""]), request.options, request.batch)
-    return rewritten, files.write_empty(
-        location, "/".join(f"{escape_name(p)}={NULL_PARTITION}" for p in shape.partitions)
-    )
 
 
 def _new_name(path: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
+from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
@@ -41,6 +42,7 @@ class DatasetIO(Generic[Frame]):
         replace: Replace | None = None,
         lock_timeout: float = 60,
         partition_timezone: str | None = None,
+        batch: Batch | None = None,
     ) -> MergeResult:
         """Merge `data` into the data set at `path`, rewriting only the files that its keys touch.
 
@@ -55,6 +57,7 @@ class DatasetIO(Generic[Frame]):
                 `in_place` on local disks, except under Spark.
             lock_timeout: seconds to wait for another writer.
             partition_timezone: the zone of instants in the names of partition folders; UTC, under Spark the session's.
+            batch: the batch of a stream that `data` is; one that was committed before is skipped.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -62,7 +65,7 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        request = self._request(
+        request = self.request(
             strategy,
             key_columns,
             partition_columns,
@@ -71,6 +74,7 @@ class DatasetIO(Generic[Frame]):
             replace,
             lock_timeout,
             partition_timezone=_zone(partition_timezone),
+            batch=batch,
         )
         validate.incremental(request.strategy)
         return core.run(self._engine, self._locate(path), data, request)
@@ -88,7 +92,7 @@ class DatasetIO(Generic[Frame]):
     ) -> MergePlan:
         """What `merge` would do: exact counts, and for every file what would happen to it and why. Changes nothing."""
         zone = _zone(partition_timezone)
-        request = self._request(
+        request = self.request(
             strategy, key_columns, partition_columns, partition_by, WriteOptions(), partition_timezone=zone
         )
         validate.incremental(request.strategy)
@@ -150,7 +154,7 @@ class DatasetIO(Generic[Frame]):
         wanted = MergeStrategy.parse(strategy)
         if rewrite_mode == "incremental":
             validate.incremental(wanted)
-        request = self._request(
+        request = self.request(
             wanted,
             key_columns,
             partition_columns,
@@ -168,7 +172,7 @@ class DatasetIO(Generic[Frame]):
         """Read the data set; unfinished commits are warned of."""
         raise NotImplementedError
 
-    def _request(
+    def request(
         self,
         strategy: str | MergeStrategy,
         key_columns: Any,
@@ -179,6 +183,7 @@ class DatasetIO(Generic[Frame]):
         lock_timeout: float = 60,
         **more: Any,
     ) -> core.Request:
+        """Arguments as the core takes them, checked."""
         if replace not in (None, "in_place", "new_file"):
             raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
         _check_timeout(lock_timeout)

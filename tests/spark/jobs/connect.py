@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ from damage import spoil_pages
 from fsspeckit import FsspeckitError, MergeResult
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, register
 from spark_session import CONF, SMALL
 from support import all_names, fingerprint, multiset, rows, write_lake
 
@@ -114,23 +115,70 @@ def error_of(io: DatasetIO[Any], data: Any, path: str) -> str:
 
 def streamed(root: Path, spark: Any) -> list[int]:
     """Three files through a stream, twice: the second run finds nothing new."""
-    raw, lake = root / "raw", root / "streamed"
-    raw.mkdir()
+    lake = root / "streamed"
+    write = SparkDatasetIO(spark).foreach_batch(str(lake), ["id"], app_id="connect")
+    return run_stream(root, spark, lake, lambda writer: writer.foreachBatch(write).start())
+
+
+def sourced_stream(root: Path, spark: Any) -> list[int]:
+    """The same by the data source."""
+    lake = root / "sourced stream"
+    options = {"key": "id", "strategy": "upsert", "stream": "connect"}
+    return run_stream(root, spark, lake, lambda writer: writer.format("fsspeckit").options(**options).start(str(lake)))
+
+
+def run_stream(root: Path, spark: Any, lake: Path, start: Callable[[Any], Any]) -> list[int]:
+    raw, counts = root / "raw", []
+    raw.mkdir(exist_ok=True)
     for i in range(3):
         (raw / f"{i}.json").write_text("".join(json.dumps({"id": i * 10 + n, "x": f"v{n}"}) + "\n" for n in range(10)))
-    counts = []
     for _ in range(2):
         frame = spark.readStream.schema("id bigint, x string").option("maxFilesPerTrigger", 1).json(str(raw))
-        write = SparkDatasetIO(spark).foreach_batch(str(lake), ["id"], app_id="connect")
-        query = (
-            frame.writeStream.option("checkpointLocation", str(root / "checkpoint"))
-            .trigger(availableNow=True)
-            .foreachBatch(write)
-            .start()
-        )
-        query.awaitTermination()
+        writer = frame.writeStream.option("checkpointLocation", f"{lake} checkpoint").trigger(availableNow=True)
+        patiently(lambda writer=writer: start(writer).awaitTermination())
         counts.append(pq.read_table(lake).num_rows)
     return counts
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """Spark gives a Python worker ten seconds to come up, which on a busy machine it may not do at once."""
+    for _ in range(5):
+        try:
+            return work()
+        except Exception as error:
+            if "Python worker" not in str(error):
+                raise
+    return work()
+
+
+def sourced(root: Path, spark: Any) -> Any:
+    """The data source: a merge, a refusal, and what is read back."""
+    (lake, _), frame = lakes(root, "sourced"), source(spark)[0]
+    register(spark)
+    write = frame.write.format("fsspeckit").mode("append").option("strategy", "upsert")
+    patiently(lambda: write.option("key", "id").save(lake))
+    found = spark.read.format("fsspeckit").load(lake)
+    rows = [found.count(), found.where("x like 'new%'").count()]
+    try:
+        write.option("key", "day").save(lake)
+    except Exception as error:
+        return [*rows, str(error).splitlines()[0]]
+    return "accepted"
+
+
+def cataloged(root: Path, spark: Any) -> Any:
+    """A table by name, what it shows then, and the tags of the jobs."""
+    (lake, _), frame = lakes(root, "cataloged"), source(spark)[0]
+    spark.sql(
+        f"CREATE TABLE connected (id bigint, x string, day int) USING parquet PARTITIONED BY (day) LOCATION '{lake}'"
+    )
+    spark.sql("ALTER TABLE connected RECOVER PARTITIONS")
+    before, tags = spark.table("connected").count(), []
+    add = spark.addTag
+    with mock.patch.object(type(spark), "addTag", lambda session, tag: [tags.append(tag), add(tag)]):
+        SparkDatasetIO(spark).merge(frame, table="connected", strategy="upsert", key_columns=["id"])
+    told = [tag for tag in tags if tag == "fsspeckit merge cataloged-spark: match 6 of 6 files"]
+    return [before, spark.table("connected").count(), told, sorted(spark.getTags())]
 
 
 def main(folder: str) -> None:
@@ -146,6 +194,7 @@ def main(folder: str) -> None:
     found["large"] = same(root, spark, "large", "upsert", "deduplicate")
     found["unreadable"] = unreadable(root / "unreadable", spark)
     found |= {"refused": refused(root, spark), "too_wide": too_wide(root, spark), "streamed": streamed(root, spark)}
+    found |= {step.__name__: step(root, spark) for step in (sourced, sourced_stream, cataloged)}
     frame = SparkDatasetIO(spark).read(lakes(root, "read")[0])
     found["read"] = [frame.count(), sorted(frame.columns)]
     print(json.dumps(found))

@@ -2,12 +2,14 @@
 
 A data set holds nothing of ours but its files, so the last batch of a stream is recorded in the files that its commit
 wrote. Every file that any commit of any engine writes carries all entries that the data set had: rewritten files,
-new ones, and those that replace everything. Of several entries of one stream the greatest batch counts.
+new ones, and those that replace everything. Of several entries of one stream the greatest batch counts. A batch that
+changes nothing is not recorded: given again it is as if it had come once, later. See `forget` for streams that ended.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,7 +57,8 @@ def _read(location: Location, info: FileInfo) -> Footer | None:
 def with_batch(known: Ledger, batch: Batch | None) -> dict[str, str]:
     if batch is None:
         return dict(known)
-    return {**known, PREFIX + batch.app_id: json.dumps({"batch": batch.number, "query": batch.query})}
+    entry = {"batch": batch.number, "query": batch.query, "at": int(time.time())}
+    return {**known, PREFIX + batch.app_id: json.dumps(entry)}
 
 
 def is_replay(batch: Batch, known: Ledger) -> bool:

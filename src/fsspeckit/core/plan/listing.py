@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from fsspeckit.core.errors import TargetError
@@ -10,6 +12,12 @@ from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location, locate
 
 SUMMARY_FILES = ("_metadata", "_common_metadata")
+# `part-00000-<uuid>_00003.c000.snappy.parquet`: the file of bucket 3, as Spark writes it.
+_BUCKET = re.compile(r"part-\d{5,}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_\d{5,}\.c\d{3,}\.")
+BUCKETED_ADVICE = (
+    "Spark finds the bucket of a row by its file's name, so rows merged into its files would be missed by joins, or "
+    "make them fail. Write the table anew without CLUSTERED BY (bucketBy), or merge the rows in Spark and overwrite it."
+)
 
 
 def is_data_file(name: str) -> bool:
@@ -32,6 +40,13 @@ def _check_name(location: Location, path: str) -> None:
     """Arrow takes paths as UTF-8; the rows of a file that it cannot open may not be passed over."""
     if not path.isascii() and any("\ud800" <= c <= "\udfff" for c in path):
         raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(path)!r}. Rename it.")
+
+
+def check_not_bucketed(location: Location, files: Iterable[FileInfo]) -> None:
+    """Refuse to change the files of a bucketed table, which their names tell."""
+    bucket = next((f.path for f in files if _BUCKET.match(f.path.rpartition("/")[2])), None)
+    if bucket is not None:
+        raise TargetError(f"{location.shown} holds files of a bucketed Spark table, e.g. {bucket}. {BUCKETED_ADVICE}")
 
 
 def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:

@@ -13,7 +13,7 @@ from fsspeckit.core.commit import ledger
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan.listing import check_not_bucketed, list_files
 from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
 from fsspeckit.core.schema import unify_footers, unshredded
 from fsspeckit.core.storage import Location
@@ -23,7 +23,9 @@ def read_target(
     engine: Engine, location: Location, key_columns: Sequence[str], partition_columns: tuple[str, ...] | None
 ) -> Target:
     """List the data files, read their footers and unify them."""
-    files = tuple(engine.footers(location, list_files(location), key_columns))
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
+    files = tuple(engine.footers(location, infos, key_columns))
     _check_folders(location, files)
     columns = _partition_columns(files, partition_columns)
     if not files:
@@ -65,10 +67,12 @@ def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
     """An overwrite owes nothing to the old files (which may be broken) but their partition columns."""
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
     if partition_columns is None:
-        found = _named_in_paths(parse_hive_partition_path(f.path) for f in list_files(location))
+        found = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
         partition_columns = tuple(c for c in found if c in source.names)
-    return Target((), None, (), partition_columns, ledger.readable_entries(location, list_files(location)))
+    return Target((), None, (), partition_columns, ledger.readable_entries(location, infos))
 
 
 def in_timezone(engine: Engine, shape: Shape, asked_for: str | None) -> Shape:

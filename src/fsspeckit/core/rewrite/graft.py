@@ -143,11 +143,12 @@ def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
     return paths
 
 
-def with_entries(footer: bytes, entries: Mapping[str, str]) -> bytes:
-    """A footer with entries added to its key-value metadata, or put in the place of those of the same name."""
+def without_entry(footer: bytes, name: str) -> bytes:
+    """A footer without one entry of its key-value metadata."""
     fields = thrift.decode(footer)
     _check_entries(fields)
-    fields[_KEY_VALUE] = _added(fields.get(_KEY_VALUE), entries)
+    kept = [pair for pair in _pairs(fields.get(_KEY_VALUE)) if pair[1][1] != name.encode()]
+    fields[_KEY_VALUE] = thrift.LIST, (thrift.STRUCT, kept)
     return thrift.encode(fields)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import fsspec
 import pyarrow.fs
@@ -17,6 +18,12 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.remote import FsspecStorage
+
+# As Hadoop reads paths: what stands before the first colon is a scheme, unless a slash stands before it.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!:)")
+_LOCAL = ("file", "local")
+_REACHED = ("memory", "s3", "s3a", "http", "https")
+_STORES = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "s3n", "dbfs", "oss", "cosn")
 
 
 @dataclass(frozen=True)
@@ -43,29 +50,83 @@ class Location:
 
 
 def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
-    """Find the data set that `path` names: a local path, a `file://` or other fsspec URL, or a path in `filesystem`.
+    """Find the data set that `path` names: a local path, a `file:/` or other URL, or a path in `filesystem`.
 
-    >>> locate("memory://lake/events").root
-    '/lake/events'
+    >>> locate("memory://lake/events").root, locate("file:/lake/events").root
+    ('/lake/events', '/lake/events')
     """
     shown = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(shown, str) or not shown:
         raise ArgumentError(f"A data set path must be a non-empty string, not {path!r}.")
-    if filesystem is None and "://" not in shown:
-        return Location(LocalStorage(), os.path.realpath(shown), shown)
-    fs, root = _filesystem_of(shown, filesystem)
-    if isinstance(fs, LocalFileSystem):
-        return Location(LocalStorage(), os.path.realpath(root), root)
+    if filesystem is None or isinstance(filesystem, (LocalFileSystem, pyarrow.fs.LocalFileSystem)):
+        scheme = scheme_of(shown)
+        if scheme is None or scheme in _LOCAL:
+            local = _local_path(shown) if scheme else shown
+            return Location(LocalStorage(), os.path.realpath(local), local)
+        fs, root = _reached(shown, scheme)
+    else:
+        fs, root = _inside(filesystem, shown)
     return Location(FsspecStorage(fs), root.rstrip("/") or "/", shown)
 
 
-def _filesystem_of(shown: str, filesystem: Any) -> tuple[Any, str]:
-    if filesystem is None and shown.startswith("file://"):
-        return LocalFileSystem(), unquote(urlsplit(shown).path)
-    if filesystem is None:
-        return fsspec.core.url_to_fs(shown)  # type: ignore[no-any-return]
+def scheme_of(path: str) -> str | None:
+    """The scheme of a URL. A file name may hold a colon: `a:b` is one, `a:/b` and `hdfs:b` are not.
+
+    >>> scheme_of("dbfs:/mnt/lake"), scheme_of("./dbfs:/mnt/lake"), scheme_of("12:30")
+    ('dbfs', None, None)
+    """
+    if "::" in path.partition("://")[0]:  # fsspec's chains of file systems
+        return "chain"
+    found = _SCHEME.match(path)
+    if found is None:
+        return None
+    scheme = found[1].lower()
+    known = scheme in (*_LOCAL, *_REACHED, *_STORES)
+    return scheme if known or path.startswith("/", found.end()) else None
+
+
+def _local_path(url: str) -> str:
+    """The path in `file:/x`, `file:///x` or `file://localhost/x`, with percent escapes that mean something.
+
+    Hadoop takes `%20` as it stands, other programs as a blank. So the folder that is there is meant.
+    """
+    path = url.partition(":")[2]
+    if path.startswith("//"):
+        host, slash, path = path[2:].partition("/")
+        path = slash + path
+        if host not in ("", "localhost"):
+            raise ArgumentError(
+                f"{url} names the host {host!r}, and only this machine's files can be reached. Write file:///{host}"
+                f"{path} if {host!r} is a folder."
+            )
+    if not path.startswith("/"):
+        raise ArgumentError(f"{url} is not absolute. Write file:/ and the whole path, or the path without file:.")
+    decoded = unquote(path)
+    if decoded == path or not os.path.exists(decoded):
+        return path if decoded == path or os.path.exists(path) else decoded
+    if os.path.exists(path):
+        raise ArgumentError(f"{url} may mean {path!r} or {decoded!r}, and both exist. Give one of them without file:.")
+    return decoded
+
+
+def _reached(url: str, scheme: str | None) -> tuple[Any, str]:
+    if scheme not in (*_REACHED, "chain"):
+        raise ArgumentError(
+            f"Cannot reach {url}: {scheme}: is not supported. Use a path that is mounted on this machine"
+            f"{_mounted(url, scheme)}, or give the file system that it is in by filesystem=. A local path that begins "
+            f"like this is written ./{url}"
+        )
+    try:
+        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise ArgumentError(f"Cannot reach {url}: {error}.") from error
+
+
+def _mounted(url: str, scheme: str | None) -> str:
+    return f" (on Databricks /dbfs/{url.partition(':')[2].lstrip('/')})" if scheme == "dbfs" else ""
+
+
+def _inside(filesystem: Any, path: str) -> tuple[Any, str]:
     if isinstance(filesystem, pyarrow.fs.FileSystem):
-        if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-            return LocalFileSystem(), shown
-        return ArrowFSWrapper(filesystem), shown
-    return filesystem, filesystem._strip_protocol(shown)
+        return ArrowFSWrapper(filesystem), path
+    return filesystem, filesystem._strip_protocol(path)

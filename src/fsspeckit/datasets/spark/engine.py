@@ -6,10 +6,11 @@ the attempt's own. So executors may be lost between steps, and failing or specul
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -26,13 +27,14 @@ from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import FsspecStorage, LocalStorage, Location
 from fsspeckit.datasets.pyarrow.engine import PinnedTable, deduplicated
-from fsspeckit.datasets.spark import join, match, route
+from fsspeckit.datasets.spark import catalog, join, match, route
 from fsspeckit.datasets.spark import parts as pinned
 from fsspeckit.datasets.spark.insert import insert
 from fsspeckit.datasets.spark.match import Hits, Source
 from fsspeckit.datasets.spark.parts import PART_BYTES, Part, PartWriter
 from fsspeckit.datasets.spark.scratch import Scratch, unique
 from fsspeckit.datasets.spark.session import Cluster, spark_path, start_session
+from fsspeckit.datasets.spark.shared import Shared
 from fsspeckit.datasets.spark.source import check_seen, open_source
 
 log = logging.getLogger("fsspeckit.spark")
@@ -77,12 +79,23 @@ class SparkEngine:
     def cluster(self) -> Cluster:
         return Cluster(self._spark or start_session())
 
+    @contextlib.contextmanager
+    def operation(self, verb: str, location: Location) -> Iterator[None]:
+        """What is done within is told in Spark's UI under this name."""
+        self.cluster.shared = Shared(target=_local(location, ""))
+        with self.cluster.jobs.operation(verb, location):
+            yield
+
     def open(self, source: Any) -> Any:
+        self.cluster.jobs.describe("look at the source")
         return open_source(source, self._filesystem, self.footers)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         _check_shared(location)
-        infos = list(files)
+        infos, shared = list(files), self.cluster.shared
+        self.cluster.jobs.saw_files(location.root, len(infos))
+        if infos and location.root in shared.target[:1]:
+            self.cluster.shared = replace(shared, target=(location.root, location.at(infos[0].path)))
         if len(infos) < MANY_FILES:
             return read_footers(location, infos, columns)
         read = partial(_read_footers, location, tuple(columns))
@@ -92,6 +105,8 @@ class SparkEngine:
         folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=self._scratch) if scratch is None else None
         try:
             where = Scratch(scratch.storage, scratch.root) if scratch else Scratch(LocalStorage(), str(folder))
+            self.cluster.shared = replace(self.cluster.shared, scratch=_local(where, ""))
+            self.cluster.jobs.describe("pin the source")
             parts = opened.pin(self.cluster, shape, where)
             check_seen(where, parts)
         except BaseException:
@@ -118,11 +133,13 @@ class SparkEngine:
 
     def _duplicates(self, source: PinnedSource) -> tuple[int, Any]:
         whole, cluster = source.source, source.cluster
+        cluster.jobs.describe("look for duplicate keys")
         count, rows = match.duplicates_small(whole) if _is_small(source) else join.duplicates_large(cluster, whole)
         return count, pinned.samples(whole.scratch, whole.parts, whole.shape, rows)
 
     def deduplicate(self, source: PinnedSource, order_by: Sequence[str]) -> PinnedSource:
         whole, cluster = source.source, source.cluster
+        cluster.jobs.describe(f"reduce {whole.rows:,} rows to one per key")
         buckets = max(1, 2 * whole.bytes // PART_BYTES)
         sections: list[Any] = [None]
         if buckets > 1:
@@ -142,6 +159,7 @@ class SparkEngine:
         source.numbers = {scan.footer.path: number for number, scan in enumerate(scans)}
         if not scans:
             return Match({}, 0)
+        source.cluster.jobs.describe_files("match", len(scans))
         find = match.match_small if _is_small(source) else join.match_large
         found, source.hits = find(source.cluster, location, source.source, lean)
         source.met = found.keys
@@ -151,6 +169,7 @@ class SparkEngine:
         whole, cluster = source.source, source.cluster
         numbered = [(source.numbers.get(job.footer.path, -1), _lean_job(job)) for job in jobs]
         files = [number for number, job in numbered if job.touched]
+        cluster.jobs.describe_files("rewrite", len(jobs))
         routed = None
         if files and whole.bytes > cluster.broadcast_bytes:
             send = partial(_route_matched, whole, source.hits, files)
@@ -166,14 +185,22 @@ class SparkEngine:
             return []
         lean = replace(files, template=_lean(files.template) if files.template else None)
         hits, met = (source.hits, source.met) if rows == "new" else (None, 0)
-        return insert(source.cluster, location, source.source, lean, hits, source.source.rows - met)
+        count = source.source.rows - met
+        source.cluster.jobs.describe(f"write {count:,} new row{'' if count == 1 else 's'}")
+        return insert(source.cluster, location, source.source, lean, hits, count)
 
     def refresh(self, location: Location) -> None:
         """After a commit: what Spark has cached of this path is stale. The rows are written, so this may not fail."""
         try:
             self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
+            catalog.refresh_tables_at(self.cluster.spark, location)
         except Exception:
             log.warning("Spark could not forget what it cached of %s", location.shown, exc_info=True)
+
+
+def _local(place: Location | Scratch, path: str) -> tuple[str, ...]:
+    """A path that `os` can look for."""
+    return (place.at(path),) if isinstance(place.storage, LocalStorage) else ()
 
 
 def _is_small(source: PinnedSource) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.model import FileInfo, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
 from fsspeckit.core.plan.partitions import parse_hive_partition_path, timezone
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.scan import existing_files
+from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.session import spark_path
 from fsspeckit.datasets.spark.stream import BatchMerge
@@ -38,23 +40,74 @@ class SparkDatasetIO(DatasetIO[Any]):
     def spark(self) -> Any:
         return self._spark_engine.cluster.spark
 
-    def merge(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult:
-        """See `DatasetIO.merge`."""
-        result = super().merge(data, path, *args, **options)
-        self._refresh(path)
+    def merge(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: Any = None,
+        key_columns: Any = None,
+        partition_columns: Any = None,
+        *,
+        table: str | None = None,
+        **options: Any,
+    ) -> MergeResult:
+        """See `DatasetIO.merge`. In place of the path, `table` may name a Parquet table of Spark's catalog.
+
+        The table is refreshed after the merge, and partitions that are new are made known to the catalog:
+
+            io.merge(frame, table="db.orders", strategy="upsert", key_columns=["order_id"])
+        """
+        found, path = self._target(data, path, table)
+        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
+        with self._operation("merge", path):
+            result = super().merge(data, path, strategy, key_columns, columns, **options)
+        if found is not None:
+            catalog.refresh_table(self.spark, found)
         return result
+
+    def plan(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: Any = None,
+        key_columns: Any = None,
+        partition_columns: Any = None,
+        *,
+        table: str | None = None,
+        **options: Any,
+    ) -> MergePlan:
+        """See `DatasetIO.plan`; `table` as in `merge`."""
+        found, path = self._target(data, path, table)
+        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
+        with self._operation("plan", path, changes=False):
+            return super().plan(data, path, strategy, key_columns, columns, **options)
+
+    def _target(self, data: Any, path: str | None, table: str | None) -> tuple[catalog.Table | None, str]:
+        if table is None and path is not None:
+            return None, path
+        if table is None or path is not None:
+            raise ArgumentError("Give the path of the data set, or the name of its table by table=; not both.")
+        found = catalog.find_table(self.spark, table)
+        catalog.check_columns(self.spark, table, found, data)
+        return found, found.path
 
     def write_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> WriteResult:
         """See `DatasetIO.write_dataset`."""
-        result = super().write_dataset(data, path, *args, **options)
-        self._refresh(path)
-        return result
+        with self._operation("write", path):
+            return super().write_dataset(data, path, *args, **options)
 
     def write_parquet_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult | WriteResult:
         """See `DatasetIO.write_parquet_dataset`."""
-        result = super().write_parquet_dataset(data, path, *args, **options)
-        self._refresh(path)
-        return result
+        with self._operation("write", path):
+            return super().write_parquet_dataset(data, path, *args, **options)
+
+    @contextlib.contextmanager
+    def _operation(self, verb: str, path: str, changes: bool = True) -> Iterator[None]:
+        location = self._locate(path)
+        with self._spark_engine.operation(verb, location):
+            yield
+        if changes:
+            self._spark_engine.refresh(location)
 
     def foreach_batch(
         self,
@@ -89,7 +142,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
         wanted = MergeStrategy.parse(strategy)
-        request = self._request(
+        request = self.request(
             wanted,
             key_columns,
             partition_columns,
@@ -103,15 +156,13 @@ class SparkDatasetIO(DatasetIO[Any]):
         )
         return BatchMerge(path, self._filesystem, app_id, request)
 
-    def _refresh(self, path: str) -> None:
-        self._spark_engine.refresh(self._locate(path))
-
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
         location = self._locate(path)
         infos = existing_files(location)
         partitioned = _is_partitioned(location, infos)
-        schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
+        with self._operation("read", path, changes=False):
+            schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)

@@ -31,6 +31,7 @@ from fsspeckit.datasets.spark.session import (
     outcome,
     spread,
 )
+from fsspeckit.datasets.spark.shared import Shared
 
 
 def match_large(
@@ -39,7 +40,7 @@ def match_large(
     weights = [part.rows for part in source.parts]
     bins = spread(weights, min(len(weights), TASKS_PER_CORE * cluster.parallelism))
     joined = _joined(cluster, location, source, scans, bins)
-    written = _by_part(joined, len(bins)).mapInArrow(_write_hits(source.scratch), OUTCOME)
+    written = _by_part(joined, len(bins)).mapInArrow(_write_hits(source.scratch, cluster.shared), OUTCOME)
     found = [one for one in collect("match", written) if one is not None]
     moved = sorted(row for one in found for row in one.moved_samples)[:5]
     samples = pinned.samples(source.scratch, source.parts, source.shape, moved)
@@ -121,10 +122,10 @@ def _rows_of(
     ddl: str,
 ) -> Any:
     """A DataFrame of the rows that tasks read, each from the items whose numbers it is given."""
-    bins = spread(weights, cluster.task_count(weights))
+    bins, shared = spread(weights, cluster.task_count(weights)), cluster.shared
 
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with carrying_errors():
+        with carrying_errors(shared):
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from read(bins[task])
@@ -150,11 +151,11 @@ class _Written:
     moved_samples: tuple[tuple[int, int], ...]
 
 
-def _write_hits(scratch: Scratch) -> Any:
+def _write_hits(scratch: Scratch, shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        yield outcome(context.partitionId(), lambda: _store_hits(scratch, batches))
+        yield outcome(context.partitionId(), lambda: _store_hits(scratch, batches), shared)
 
     return remote
 

@@ -29,6 +29,8 @@ from pyspark.sql import functions as F
 
 from fsspeckit.core.errors import DatasetMergeError, FsspeckitError
 from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.datasets.spark.jobs import Jobs
+from fsspeckit.datasets.spark.shared import Shared, Unseen
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -70,10 +72,12 @@ class Report:
 
 
 class Cluster:
-    """The executors of a session."""
+    """The executors of a session, what Spark's UI says of their work, and what they must be able to see."""
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
+        self.jobs = Jobs(spark)
+        self.shared = Shared()
 
     @cached_property
     def parallelism(self) -> int:
@@ -105,7 +109,7 @@ class Cluster:
         """`function` over every item, each a task of its own; results in the tasks' order."""
         if not tasks:
             return []
-        remote = _remote(function, [pickle.dumps(task) for task in tasks])
+        remote = _remote(function, [pickle.dumps(task) for task in tasks], self.shared)
         frame = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(remote, OUTCOME)
         return collect(step, frame)
 
@@ -138,6 +142,8 @@ def collect(step: str, frame: Any) -> list[Any]:
         rows = sorted(frame.collect(), key=lambda row: row["task"])
     outcomes = [pickle.loads(row["outcome"]) for row in rows]
     for result, _ in outcomes:
+        if isinstance(result, Unseen):
+            raise result.on_driver()
         if isinstance(result, FsspeckitError):
             raise result
     _tell(step, [report for _, report in outcomes])
@@ -151,11 +157,11 @@ def _tell(step: str, reports: list[Report]) -> None:
     )
 
 
-def _remote(function: Callable[[Any], Any], packed: Sequence[bytes]) -> Any:
+def _remote(function: Callable[[Any], Any], packed: Sequence[bytes], shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield outcome(task, partial(_call, function, packed[task]))
+                yield outcome(task, partial(_call, function, packed[task]), shared)
 
     return remote
 
@@ -164,14 +170,14 @@ def _call(function: Callable[[Any], Any], packed: bytes) -> Any:
     return function(pickle.loads(packed))
 
 
-def outcome(task: int, work: Callable[[], Any]) -> pa.RecordBatch:
+def outcome(task: int, work: Callable[[], Any], shared: Shared) -> pa.RecordBatch:
     """On an executor: do the work and wrap what came of it, for `collect`."""
     started = time.monotonic()
     result: Any
     try:
         result = work()
-    except FsspeckitError as error:
-        result = error
+    except (FsspeckitError, OSError) as error:
+        result = shared.explain(error)
     executor = f"{socket.gethostname()}:{os.getppid()}"
     size = len(result) if isinstance(result, list) else 1
     report = Report(executor, size, time.monotonic() - started)
@@ -179,12 +185,12 @@ def outcome(task: int, work: Callable[[], Any]) -> pa.RecordBatch:
 
 
 @contextlib.contextmanager
-def carrying_errors() -> Iterator[None]:
+def carrying_errors(shared: Shared) -> Iterator[None]:
     """On an executor, where rows are expected and no outcome can be given: the message carries our error."""
     try:
         yield
-    except FsspeckitError as error:
-        text = base64.b64encode(pickle.dumps(error)).decode()
+    except (FsspeckitError, OSError) as error:
+        text = base64.b64encode(pickle.dumps(shared.explain(error))).decode()
         raise RuntimeError(f"fsspeckit-error:{text}: {error}") from error
 
 
@@ -197,7 +203,8 @@ def carried_errors() -> Iterator[None]:
         message = str(error)
         found = _CARRIED.search(message)
         if found:
-            raise pickle.loads(base64.b64decode(found[1])) from error
+            carried = pickle.loads(base64.b64decode(found[1]))
+            raise carried.on_driver() if isinstance(carried, Unseen) else carried from error
         if re.search(r"No module named '(fsspeckit|pyarrow|numpy|fsspec)", message):
             raise DatasetMergeError(
                 "The Python of Spark's executors cannot import fsspeckit and what it needs: "

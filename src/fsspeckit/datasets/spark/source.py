@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core import arrays
 from fsspeckit.core.calendars import corrected
@@ -27,6 +28,7 @@ from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.parts import Part, PartWriter, conformed
 from fsspeckit.datasets.spark.scratch import Scratch
+from fsspeckit.datasets.spark.shared import Shared
 
 
 def is_frame(source: Any) -> bool:
@@ -51,16 +53,16 @@ class Frame:
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
         check_keys(self.collated, shape.keys, "the source")
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
-        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch), session.OUTCOME)
+        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch, cluster.shared), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
 
 
-def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch) -> Any:
+def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch, shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = (pa.Table.from_batches([batch]).rename_columns(given.names).cast(given) for batch in batches)
         context = TaskContext.get()
         assert context is not None
-        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch))
+        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch), shared)
         for _ in tables:  # a refused row ends the reading early, but Spark wants its rows taken
             pass
 
@@ -104,10 +106,10 @@ class Files:
 def _pin_files(
     columns: pa.Schema, names: list[str], shape: Shape, scratch: Scratch, files: list[tuple[Location, Footer]]
 ) -> list[list[Part]]:
-    return [write_parts(_row_groups(location, columns, names, footer), shape, scratch) for location, footer in files]
+    return [write_parts(row_groups(location, columns, names, footer), shape, scratch) for location, footer in files]
 
 
-def _row_groups(location: Location, wanted: pa.Schema, names: list[str], footer: Footer) -> Iterator[pa.Table]:
+def row_groups(location: Location, wanted: pa.Schema, names: list[str], footer: Footer) -> Iterator[pa.Table]:
     with open_parquet(location, footer.path) as file:
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group)
@@ -151,8 +153,13 @@ def _files(location: Location, footers: ReadFooters) -> Files:
 
 def frame_schema(frame: Any) -> pa.Schema:
     """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
-    empty: pa.Schema = frame.limit(0).toArrow().schema
-    return pa.schema([pa.field(f.name, _loose(f.type)) for f in empty])
+    if hasattr(frame, "toArrow"):
+        return loose_schema(frame.limit(0).toArrow().schema)
+    return loose_schema(to_arrow_schema(frame.schema))  # before Spark 4.0
+
+
+def loose_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _loose(f.type)) for f in schema])
 
 
 def relaxed(frame: Any) -> Any:

@@ -33,7 +33,8 @@ class BatchMerge:
         batch = Batch(self.app_id, batch_id, query_id(spark))
         location = locate(self.path, self.filesystem)
         engine = SparkEngine(spark, self.filesystem)
-        result = core.run(engine, location, frame, replace(self.request, batch=batch))
+        with engine.operation("merge", location):
+            result = core.run(engine, location, frame, replace(self.request, batch=batch))
         engine.refresh(location)
         log.info("batch %d of %s: %d inserted, %d updated", batch_id, self.app_id, result.inserted, result.updated)
 

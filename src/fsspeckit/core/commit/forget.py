@@ -1,0 +1,57 @@
+"""Streams that ended: their entry is taken out of the files that carry it.
+
+Every file that was written since the stream's first batch carries its entry. Their bytes are copied, without it, in one
+commit; no row is read.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Sequence
+
+from fsspeckit.core.commit.ledger import entries
+from fsspeckit.core.commit.session import writing
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import Footer
+from fsspeckit.core.plan.footers import LEDGER_PREFIX as PREFIX
+from fsspeckit.core.plan.footers import read_footers
+from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.rewrite.stamp import copy_without
+from fsspeckit.core.storage import Location
+
+# A stream that moved since may be about to give its last batch again.
+IDLE_DAYS = 7
+
+
+def forget_stream(location: Location, app_id: str, lock_timeout: float = 60) -> str:
+    """Drop the entry of a stream that has not moved for `IDLE_DAYS`; says what was done."""
+    with writing(location, lock_timeout) as session:
+        footers = read_footers(location, list_files(location), ())
+        _check_idle(location, footers, app_id)
+        holders = [footer for footer in footers if PREFIX + app_id in footer.ledger]
+        staging = session.stage(sorted({posixpath.dirname(footer.path) for footer in holders}))
+        staged = [
+            copy_without(location, footer, PREFIX + app_id, staging, f"file-{number:05d}")
+            for number, footer in enumerate(holders)
+        ]
+        session.commit(staged, [], [footer.info for footer in footers])
+    return f"Forgot the stream {app_id!r}; its entry was in {len(holders)} file(s)."
+
+
+def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> None:
+    known = entries(footers)
+    entry = known.get(PREFIX + app_id)
+    if entry is None:
+        names = sorted(name.removeprefix(PREFIX) for name in known)
+        raise ArgumentError(f"{location.shown} has no stream {app_id!r}. It has {names}.")
+    moved = json.loads(entry).get("at")
+    if moved is None:  # as old as the oldest file that has it, or older
+        moved = min(f.info.mtime_ns for f in footers if f.ledger.get(PREFIX + app_id) == entry) / 1e9
+    days = (time.time() - moved) / 86_400
+    if days < IDLE_DAYS:
+        raise ArgumentError(
+            f"The stream {app_id!r} committed its last batch {days:.1f} days ago, and can be forgotten after "
+            f"{IDLE_DAYS}: if it goes on, a batch that it gives again would be merged twice."
+        )

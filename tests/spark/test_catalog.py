@@ -1,0 +1,149 @@
+"""Tables of Spark's catalog: merged by name or by path, they show the new rows at once; what is no plain table is
+refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fsspeckit
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+from support import all_names, fingerprint, write_lake
+
+DB = "fk_catalog"
+
+
+@pytest.fixture
+def db(spark: Any, tmp_path: Path) -> Iterator[str]:
+    """A database whose tables lie in a folder with a blank and a percent sign."""
+    spark.sql(f"DROP DATABASE IF EXISTS {DB} CASCADE")
+    spark.sql(f"CREATE DATABASE {DB} LOCATION '{tmp_path}/my %20 tables'")
+    yield DB
+    spark.sql(f"DROP DATABASE IF EXISTS {DB} CASCADE")
+
+
+@pytest.fixture
+def orders(spark: Any, db: str) -> str:
+    """A partitioned table of 40 rows, with columns that are named like details of a table."""
+    columns = "id bigint, Location string, Provider string, day string"
+    spark.sql(f"CREATE TABLE {db}.orders ({columns}) USING parquet PARTITIONED BY (day)")
+    spark.sql(f"INSERT INTO {db}.orders SELECT id, 'old', 'p', concat('d', id % 2) FROM range(40)")
+    return f"{db}.orders"
+
+
+def frame(spark: Any, start: int, end: int, day: str) -> Any:
+    return spark.range(start, end).selectExpr("id", "'new' Location", "'q' Provider", f"{day} day")
+
+
+def seen(spark: Any, table: str) -> list[Any]:
+    return sorted((row["id"], row["Location"], row["day"]) for row in spark.table(table).collect())
+
+
+def old(*ids: int) -> list[Any]:
+    return [(i, "old", f"d{i % 2}") for i in ids]
+
+
+def test_a_merge_by_name_is_seen_at_once_with_its_new_partitions(spark: Any, io: SparkDatasetIO, orders: str) -> None:
+    assert seen(spark, orders) == old(*range(40))
+    result = io.merge(
+        frame(spark, 39, 50, "if(id = 39, 'd1', 'd:9')"), table=orders, strategy="upsert", key_columns="id"
+    )
+    assert (result.inserted, result.updated) == (10, 1)
+    new = [(i, "new", "d1" if i == 39 else "d:9") for i in range(39, 50)]
+    assert seen(spark, orders) == old(*range(39)) + new
+    assert [row[0] for row in spark.sql(f"SHOW PARTITIONS {orders}").collect()] == ["day=d%3A9", "day=d0", "day=d1"]
+    assert io.plan(frame(spark, 0, 5, "concat('d', id % 2)"), None, "update", ["id"], table=orders).updated == 5
+
+
+def test_the_function_of_the_package_takes_a_table_too(spark: Any, orders: str) -> None:
+    result = fsspeckit.merge(frame(spark, 0, 2, "concat('d', id)"), table=orders, strategy="update", key_columns=["id"])
+    assert result.updated == 2
+    assert seen(spark, orders)[:3] == [(0, "new", "d0"), (1, "new", "d1"), (2, "old", "d0")]
+
+
+def test_a_merge_by_path_refreshes_the_tables_there(spark: Any, io: SparkDatasetIO, db: str, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "flat", {"f.parquet": pa.table({"id": range(40), "x": ["a"] * 40})})
+    before = spark.catalog.currentDatabase()
+    spark.sql(f"USE {db}")
+    try:
+        spark.sql(f"CREATE TABLE fk_flat USING parquet LOCATION '{lake}'")
+        assert spark.table("fk_flat").count() == 40
+        io.merge(pa.table({"id": range(35, 50), "x": ["b"] * 15}), lake, "upsert", ["id"])
+        assert spark.table("fk_flat").count() == 50
+        assert spark.table("fk_flat").where("x = 'b'").count() == 15
+    finally:
+        spark.sql(f"USE {before}")
+
+
+def test_a_new_table_is_filled(spark: Any, io: SparkDatasetIO, db: str) -> None:
+    spark.sql(f"CREATE TABLE {db}.new (id bigint, x int, day date) USING parquet PARTITIONED BY (day)")
+    wrong = spark.sql("select 1L id, 1L x, date'2026-01-01' day, 5 more")
+    with pytest.raises(SchemaMismatchError, match=r"'x': 'bigint', 'more': 'int'.*missing are \[\]"):
+        io.merge(wrong, table=f"{db}.new", strategy="upsert", key_columns=["id"])
+    right = wrong.selectExpr("id", "cast(x as int) x", "day")
+    assert io.merge(right, table=f"{db}.new", strategy="upsert", key_columns=["id"]).inserted == 1
+    assert [tuple(map(str, row)) for row in spark.table(f"{db}.new").collect()] == [("1", "1", "2026-01-01")]
+
+
+def test_what_is_no_table_of_plain_files_is_refused(spark: Any, io: SparkDatasetIO, orders: str, db: str) -> None:
+    spark.sql(f"CREATE VIEW {db}.v AS SELECT * FROM {orders}")
+    spark.table(orders).createOrReplaceTempView("fk_temporary")
+    spark.sql(f"CREATE TABLE {db}.text (id bigint, x string) USING json")
+    cases = {
+        f"{db}.v": (TargetError, "is a view"),
+        "fk_temporary": (TargetError, "is a view"),
+        f"{db}.text": (TargetError, "is a table of json, not of plain Parquet"),
+        f"{db}.nothing": (ArgumentError, "has no table"),
+        "a b; drop": (ArgumentError, "is no name of a table"),
+        "": (ArgumentError, "is no name of a table"),
+    }
+    for table, (kind, words) in cases.items():
+        with pytest.raises(kind, match=words):
+            io.merge(frame(spark, 0, 1, "'d0'"), table=table, strategy="upsert", key_columns=["id"])
+    spark.catalog.dropTempView("fk_temporary")
+    with pytest.raises(ArgumentError, match="not both"):
+        io.merge(frame(spark, 0, 1, "'d0'"), "lake", "upsert", ["id"], table=orders)
+    with pytest.raises(ArgumentError, match="Give the path"):
+        io.merge(frame(spark, 0, 1, "'d0'"), strategy="upsert", key_columns=["id"])
+
+
+@pytest.mark.parametrize("filled", [True, False], ids=["with rows", "empty"])
+def test_a_partition_that_lies_elsewhere_is_refused(
+    spark: Any, io: SparkDatasetIO, orders: str, tmp_path: Path, filled: bool
+) -> None:
+    spark.sql(f"ALTER TABLE {orders} ADD PARTITION (day = 'far') LOCATION '{tmp_path}/far'")
+    if filled:
+        spark.sql(f"INSERT INTO {orders} PARTITION (day = 'far') VALUES (99, 'x', 'y')")
+    with pytest.raises(TargetError, match="do not lie in its folder"):
+        io.merge(frame(spark, 99, 100, "'far'"), table=orders, strategy="upsert", key_columns=["id"])
+
+
+def test_a_bucketed_table_is_refused_by_name_and_by_path(spark: Any, io: SparkDatasetIO, db: str) -> None:
+    """Else a join fails: INVALID_BUCKET_FILE."""
+    spark.sql(f"CREATE TABLE {db}.buckets (id bigint, x string) USING parquet CLUSTERED BY (id) INTO 4 BUCKETS")
+    spark.sql(f"INSERT INTO {db}.buckets SELECT id, 'old' FROM range(100)")
+    (row,) = spark.sql(f"DESCRIBE TABLE EXTENDED {db}.buckets").where("col_name = 'Location'").collect()
+    path = row["data_type"].removeprefix("file:")
+    before, names = fingerprint(path), all_names(path)
+    source = pa.table({"id": [1, 200], "x": ["a", "b"]})
+    with pytest.raises(TargetError, match=r"is bucketed by \[`id`\]. Spark finds the bucket.*without CLUSTERED BY"):
+        io.merge(source, table=f"{db}.buckets", strategy="upsert", key_columns=["id"])
+    for engine in (io, PyArrowDatasetIO()):
+        for call in (
+            lambda by=engine: by.merge(source, path, "upsert", ["id"]),
+            lambda by=engine: by.plan(source, path, "update", ["id"]),
+            lambda by=engine: by.write_dataset(source, path),
+            lambda by=engine: by.write_dataset(source, path, "overwrite"),
+            lambda by=engine: by.write_parquet_dataset(source, path, "full_merge", ["id"]),
+        ):
+            with pytest.raises(TargetError, match=r"holds files of a bucketed Spark table, e.g. part-0"):
+                call()
+    assert (fingerprint(path), all_names(path)) == (before, names)
+    joined = spark.table(f"{db}.buckets").join(spark.table(f"{db}.buckets").hint("merge"), "id")
+    assert joined.count() == 100

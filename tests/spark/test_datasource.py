@@ -1,0 +1,199 @@
+"""`format("fsspeckit")`: what Spark's own readers and writers do through it, and that a stream commits exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.datasets.spark import datasource, register
+from spark_process import kill, start
+from support import all_names, fingerprint, rows, write_lake
+
+
+@pytest.fixture(autouse=True)
+def registered(spark: Any) -> None:
+    register(spark)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    files = {f"f{i}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10}) for i in range(3)}
+    return write_lake(tmp_path / "lakes/orders", files)
+
+
+def save(frame: Any, path: str, mode: str = "append", **options: str) -> None:
+    frame.write.format("fsspeckit").options(**options).mode(mode).save(path)
+
+
+def by_id(path: str) -> dict[int, str]:
+    found = [(row["id"], row["x"]) for row in rows(path)]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def new(spark: Any, start: int, end: int, x: str = "new") -> Any:
+    return spark.range(start, end, 1, 3).selectExpr("id", f"'{x}' x")
+
+
+@pytest.mark.parametrize("by", ["pyarrow", "duckdb"])
+def test_upsert_insert_update(spark: Any, lake: str, by: str) -> None:
+    before = fingerprint(lake)
+    save(new(spark, 25, 35), lake, key="id", strategy="upsert", engine=by)
+    model = {i: "new" if i >= 25 else "old" for i in range(35)}
+    assert by_id(lake) == model
+    kept = fingerprint(lake)
+    assert {name: kept[name] for name in ("f0.parquet", "f1.parquet")}.items() <= before.items()
+    assert "f2.parquet" not in kept, "a Spark reader remembers lengths: a new name"
+    save(new(spark, 30, 40, "ins"), lake, key="id", strategy="insert", engine=by)
+    save(new(spark, 38, 45, "upd"), f"file:{lake}", key="id", strategy="update", engine=by)
+    model |= dict.fromkeys(range(35, 40), "ins") | {38: "upd", 39: "upd"}
+    assert by_id(lake) == model
+    assert os.listdir(Path(lake).parent) == ["orders"]
+
+
+def test_a_plain_append_and_overwrite(spark: Any, lake: str) -> None:
+    save(new(spark, 100, 110), lake)
+    assert len(rows(lake)) == 40
+    save(new(spark, 0, 5), lake, mode="overwrite")
+    assert by_id(lake) == dict.fromkeys(range(5), "new")
+
+
+def test_a_new_partitioned_data_set_is_read_back_by_all(spark: Any, tmp_path: Path) -> None:
+    lake = str(tmp_path / "new/lake")
+    frame = spark.range(10).selectExpr(
+        "id", "id % 2 p", "timestamp'2026-01-01 12:00:00' t", "array(struct(id, 'a' b)) n"
+    )
+    save(frame, lake, key='["id"]', strategy="upsert", partition="p", compression="zstd", row_group_size="3")
+    assert sorted({name.split("/")[0] for name in all_names(lake)}) == ["p=0", "p=1"]
+    found = spark.read.format("fsspeckit").load(lake)
+    assert found.schema.simpleString() == "struct<id:bigint,t:timestamp,n:array<struct<id:bigint,b:string>>,p:int>"
+    expected = sorted(map(repr, frame.selectExpr("id", "t", "n", "cast(p as int) p").collect()))
+    assert sorted(map(repr, found.collect())) == expected
+    assert found.where("p = 1 and id > 5").count() == 2
+    assert spark.read.format("fsspeckit").schema("x string, id bigint").load(
+        write_lake(
+            tmp_path / "more",
+            {
+                "a.parquet": pa.table(
+                    {"id": [1], "x": pa.array(["v"]).dictionary_encode(), "n": pa.array([7], pa.uint64())}
+                ),
+            },
+        )
+    ).collect()[0].asDict() == {"x": "v", "id": 1}
+
+
+WRONG = {
+    "key without strategy": ({"key": "id"}, "ArgumentError: A merge needs both options"),
+    "strategy": ({"key": "id", "strategy": "nope"}, "ArgumentError: Unknown merge strategy 'nope'"),
+    "not incremental": ({"key": "id", "strategy": "full_merge"}, "ArgumentError: "),
+    "option": ({"key": "id", "strategy": "upsert", "keys": "x"}, "ArgumentError: Unknown option 'keys'"),
+    "number": ({"key": "id", "strategy": "upsert", "row_group_size": "x"}, "row_group_size is a number, not 'x'"),
+    "stream": ({"key": "id", "strategy": "upsert", "stream": "s"}, "The option stream is for writeStream"),
+    "duplicates": ({"key": "x", "strategy": "upsert"}, "DuplicateKeyError: The source has duplicate keys"),
+    "column": ({"key": "no", "strategy": "upsert"}, "Key column ['no'] not found"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_say_our_words_first_and_change_nothing(spark: Any, lake: str, case: str) -> None:
+    options, words = WRONG[case]
+    before = fingerprint(lake)
+    with pytest.raises(Exception, match="fsspeckit") as problem:
+        save(new(spark, 0, 5), lake, **options)
+    first = str(problem.value).splitlines()[0]
+    assert "fsspeckit.core.errors." in first and words in first
+    assert fingerprint(lake) == before
+    assert os.listdir(Path(lake).parent) == ["orders"]
+
+
+def test_reading_what_is_not_there(spark: Any, lake: str) -> None:
+    with pytest.raises(Exception, match=r"ArgumentError: .*nothing does not exist"):
+        spark.read.format("fsspeckit").load(f"{lake}/nothing")
+    with pytest.raises(Exception, match=r"ArgumentError: Cannot reach hdfs:/lake: hdfs: is not supported"):
+        spark.read.format("fsspeckit").load("hdfs:/lake")
+    with pytest.raises(Exception, match=r"SchemaMismatchError: .* has no column \['y'\]"):
+        spark.read.format("fsspeckit").schema("y string").load(lake).collect()
+
+
+def test_a_source_too_large_for_the_driver_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
+    monkeypatch.setattr(datasource, "MAX_BYTES", 10)
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    source = datasource.FsspeckitSource({"path": lake, "key": "id", "strategy": "upsert"})
+    schema = StructType([StructField("id", LongType()), StructField("x", StringType())])
+    writer = source.writer(schema, overwrite=False)
+    message = writer.write(iter(pa.table({"id": [1], "x": ["some text"]}).to_batches()))
+    with pytest.raises(ValueError, match=r"merges at most 10 on the driver. Use SparkDatasetIO"):
+        writer.commit([message, None])
+    assert os.listdir(Path(lake).parent) == ["orders"]
+
+
+def test_what_a_killed_job_left_is_removed(lake: str) -> None:
+    left = [Path(lake).parent / f".fsspeckit-spool-orders-{name}" for name in ("old", "fresh")]
+    for folder in left:
+        folder.mkdir()
+    os.utime(left[0], (0, 0))
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    source = datasource.FsspeckitSource({"path": lake, "key": "id", "strategy": "upsert"})
+    schema = StructType([StructField("id", LongType()), StructField("x", StringType())])
+    source.writer(schema, overwrite=False).commit([])
+    assert [folder.exists() for folder in left] == [False, True]
+    assert len(rows(lake)) == 30
+
+
+def query(spark: Any, raw: Path, lake: str, checkpoint: Path, **options: str) -> None:
+    frame = spark.readStream.schema("id bigint, x string").option("maxFilesPerTrigger", 1).json(str(raw))
+    writer = frame.writeStream.format("fsspeckit").options(key="id", strategy="upsert", **options)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.start(lake).awaitTermination()
+
+
+def test_a_stream_needs_a_name_and_uses_the_ledger(spark: Any, lake: str, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "0.json").write_text('{"id": 1, "x": "a"}\n{"id": 50, "x": "a"}\n')
+    with pytest.raises(Exception, match="ArgumentError: A stream needs the options key, strategy and stream"):
+        query(spark, raw, lake, tmp_path / "unnamed")
+    query(spark, raw, lake, tmp_path / "checkpoint", stream="events")
+    assert by_id(lake) == {**dict.fromkeys(range(30), "old"), 1: "a", 50: "a"}
+    PyArrowDatasetIO().merge(pa.table({"id": [1], "x": ["by hand"]}), lake, "upsert", ["id"])
+    query(spark, raw, lake, tmp_path / "another checkpoint", stream="events")
+    assert by_id(lake)[1] == "by hand", "batch 0 of this stream was committed before"
+    query(spark, raw, lake, tmp_path / "third checkpoint", stream="other")
+    assert by_id(lake)[1] == "a"
+    assert os.listdir(Path(lake).parent) == ["orders"]
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_killed_twice_commits_every_batch_once(tmp_path: Path) -> None:
+    raw, lake, checkpoint = tmp_path / "raw", tmp_path / "lakes/lake", tmp_path / "checkpoint"
+    raw.mkdir()
+    for i in range(4):
+        (raw / f"{i}.json").write_text("".join(f'{{"n": {i * 10 + k}}}\n' for k in range(10)))
+    lake.parent.mkdir()
+    process = start("source_stream", str(raw), str(lake), str(checkpoint), "0")
+    out, problems = process.communicate(timeout=200)
+    assert process.returncode == -signal.SIGKILL, problems[-4000:]
+    assert out == "started\n" and len(rows(lake)) == 10
+    assert (checkpoint / "offsets/0").exists() and not (checkpoint / "commits/0").exists()
+
+    process = start("source_stream", str(raw), str(lake), str(checkpoint))
+    deadline = time.monotonic() + 200
+    while not (checkpoint / "offsets/2").exists():  # somewhere in batch 2
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    kill(process)
+
+    process = start("source_stream", str(raw), str(lake), str(checkpoint))
+    out, problems = process.communicate(timeout=200)
+    assert out.splitlines()[-1:] == ["done"], problems[-4000:]
+    assert sorted(row["n"] for row in rows(lake)) == list(range(40))
+    assert os.listdir(lake.parent) == ["lake"]
