@@ -182,10 +182,12 @@ def relaxed(frame: Any) -> Any:
     return frame.select(columns) if odd else frame
 
 
+# The first of them has no class before Spark 4.0.
+_INTERVALS = tuple(getattr(T, n) for n in ("CalendarIntervalType", "YearMonthIntervalType") if hasattr(T, n))
+
+
 def _not_carried(kind: Any) -> Iterator[Any]:
-    if isinstance(kind, (T.CalendarIntervalType, T.YearMonthIntervalType)) or (
-        isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType)
-    ):
+    if isinstance(kind, _INTERVALS) or (isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType)):
         yield kind
     for child in _children(kind):
         yield from _not_carried(child)
