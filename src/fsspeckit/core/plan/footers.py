@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
-from fsspeckit.core.calendars import Calendar, days_of
+from fsspeckit.core.calendars import SPARK_VERSION, Calendar, days_of
 from fsspeckit.core.collations import collations
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
@@ -46,6 +46,7 @@ def read_footer(location: Location, info: FileInfo, columns: Sequence[str] | Non
         _int96_columns(schema, metadata),
         calendar,
         collations(metadata.metadata),
+        SPARK_VERSION in (metadata.metadata or {}),
     )
 
 

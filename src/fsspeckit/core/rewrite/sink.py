@@ -49,7 +49,7 @@ class NewFiles:
 
     def _model(self, location: Location) -> Layout:
         if self.template is not None:
-            return model_layout(location, self.template).compressed(self.options).today()
+            return model_layout(location, self.template, loose=True).compressed(self.options).today()
         fields = [self.shape.schema.field(name) for name in self.shape.stored]
         return Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core import arrays
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.rewrite.graft import GraftingSink
@@ -66,6 +67,11 @@ def _storable() -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(f"Rows cannot be written as Parquet: {error}. Nothing was changed.") from error
+    except arrays.DoesNotFit as error:
+        raise SchemaMismatchError(
+            f"The target's files cannot hold the value {error.args[0]!r}: a null within it may not be null there. Fill "
+            "it, or write the data set anew (write_dataset, mode='overwrite'). Nothing was changed."
+        ) from None
 
 
 class FreshFiles:
