@@ -85,6 +85,11 @@ class Layout:
             return replace(self, graft=self.graft.stamped(entries))
         return replace(self, storage=self.storage.with_metadata({**(self.storage.metadata or {}), **entries}))
 
+    def holds(self, table: pa.Table) -> bool:
+        """Is there no null where the file may have none?"""
+        columns = zip((table.column(f.name) for f in self.rows), self.rows, strict=True)
+        return all((f.nullable or not c.null_count) and _fits(c, f.type) for c, f in columns)
+
     def store(self, table: pa.Table) -> pa.Table:
         """Plain columns in the types that the writer is given."""
         columns = [_stored(table.column(f.name), f.type) for f in self.storage]
@@ -207,6 +212,13 @@ def _stored(column: Any, kind: pa.DataType) -> Any:
     if t.is_nested(kind):  # a VARIANT that is not shredded, into a file where others are
         return arrays.cast(column, kind)
     return column.cast(kind)
+
+
+def _fits(column: Any, kind: pa.DataType) -> bool:
+    try:
+        return not t.is_nested(kind) or arrays.cast(column, kind) is not None
+    except arrays.DoesNotFit:
+        return False
 
 
 def _encodes(kind: pa.DataType) -> bool:

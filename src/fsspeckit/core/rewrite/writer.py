@@ -75,10 +75,16 @@ def _storable() -> Iterator[None]:
 
 
 class FreshFiles:
-    """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`."""
+    """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`.
 
-    def __init__(self, storage: Storage, staging: str, layout: Layout, options: WriteOptions) -> None:
+    From the first rows on that the layout cannot hold, files are laid out by the `looser` one.
+    """
+
+    def __init__(
+        self, storage: Storage, staging: str, layout: Layout, options: WriteOptions, looser: Layout | None = None
+    ) -> None:
         self._storage, self._staging, self._layout, self._options = storage, staging, layout, options
+        self._looser = looser if looser is not None and looser.rows != layout.rows else None
         self._token = uuid.uuid4().hex[:12]
         self._folder = ""
         self._file: FileWriter | None = None
@@ -92,6 +98,9 @@ class FreshFiles:
             self._end_file()
             self._folder = folder
         table = table.select(self._layout.rows.names)
+        if self._looser is not None and not self._layout.holds(table):
+            self._end_file()
+            self._layout, self._looser = self._looser, None
         while table.num_rows:
             room = self._options.max_rows_per_file - self._rows_in_file()
             self._waiting.append(table.slice(0, room))
