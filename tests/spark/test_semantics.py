@@ -135,9 +135,48 @@ def test_null_structs(spark: Any, tmp_path: Path, by: str) -> None:
     assert (result.inserted, result.updated) == (2, 2)
     expected = [("0", None), ("1", None), ("2", None), ("3", None), ("4", "{1, 2}"), ("5", "{1, 3}")]
     assert texts(spark, lake, "id", "s") == expected
-    own = pa.concat_tables([pq.ParquetFile(f).read() for f in glob.glob(f"{lake}/*.parquet")])
-    assert io.merge(own, lake, "upsert", ["id"]).updated == 6
+    own = [pq.ParquetFile(f).read() for f in glob.glob(f"{lake}/*.parquet")]
+    assert sum(io.merge(table, lake, "upsert", ["id"]).updated for table in own) == 6
     assert texts(spark, lake, "id", "s") == expected
+
+
+@pytest.mark.parametrize("by", ENGINES)
+def test_nulls_where_spark_wrote_literals(spark: Any, tmp_path: Path, by: str) -> None:
+    lake, io = str(tmp_path / "lake"), io_of(by, spark)
+    literals = "1 x, named_struct('a', 1, 'b', array('u')) s, array(named_struct('a', 1)) l, map('k', struct(1 a)) m"
+    spark.sql(f"SELECT id, {literals} FROM range(3)").coalesce(1).write.parquet(lake)
+    (path,) = glob.glob(f"{lake}/*.parquet")
+    nulls = "if(id = 1, null, 2) x, named_struct('a', if(id = 1, null, 3), 'b', array(null, 'v')) s"
+    nulls += ", array(null, named_struct('a', int(null))) l, map('k', if(id = 1, null, struct(4 a))) m"
+    frame = spark.sql(f"SELECT id, {nulls} FROM range(1, 3) UNION ALL SELECT id + 8, {nulls} FROM range(1, 2)")
+    assert pq.read_schema(path).field("x").nullable is False
+    frame.coalesce(1).write.parquet(str(tmp_path / "source"))
+    result = io.merge(frame if by == "spark" else str(tmp_path / "source"), lake, "upsert", ["id"], replace="in_place")
+    assert (result.inserted, result.updated) == (1, 2)
+    assert texts(spark, lake, "id", "x", "s", "l", "m") == [
+        ("0", "1", "{1, [u]}", "[{1}]", "{k -> {1}}"),
+        ("1", None, "{null, [null, v]}", "[null, {null}]", "{k -> null}"),
+        ("2", "2", "{3, [null, v]}", "[null, {null}]", "{k -> {4}}"),
+        ("9", None, "{null, [null, v]}", "[null, {null}]", "{k -> null}"),
+    ]
+    assert spark.read.parquet(lake).where("x IS NULL").count() == 2  # nobody takes REQUIRED for granted
+    words = pq.read_metadata(path).metadata[b"org.apache.spark.sql.parquet.row.metadata"]
+    assert b'"nullable":true' in words and b"false" not in words
+    again = spark.read.parquet(lake).where("id = 0").withColumn("x", F.lit(7))
+    assert io.merge(again if by == "spark" else again.toArrow(), lake, "upsert", ["id"]).updated == 1
+    assert texts(spark, lake, "id", "x")[0] == ("0", "7")
+
+
+@pytest.mark.parametrize("by", ENGINES)
+def test_a_file_without_nulls_keeps_what_it_requires(spark: Any, tmp_path: Path, by: str) -> None:
+    lake, io = str(tmp_path / "lake"), io_of(by, spark)
+    spark.sql("SELECT id, 1 x, named_struct('a', 1) s FROM range(3)").coalesce(1).write.parquet(lake)
+    (path,) = glob.glob(f"{lake}/*.parquet")
+    before = pq.ParquetFile(path).schema
+    data = pa.table({"id": [1], "x": pa.array([5], pa.int32()), "s": [{"a": 6}]})
+    assert io.merge(data, lake, "upsert", ["id"], replace="in_place").updated == 1
+    assert pq.ParquetFile(path).schema.equals(before)
+    assert texts(spark, lake, "id", "x", "s") == [("0", "1", "{1}"), ("1", "5", "{6}"), ("2", "1", "{1}")]
 
 
 @pytest.mark.parametrize("by", ENGINES)

@@ -21,7 +21,7 @@ from fsspeckit.core import arrays, nested
 from fsspeckit.core.errors import SchemaMismatchError
 
 _DATES, _INT96, _ZONE = (b"org.apache.spark." + name for name in (b"legacyDateTime", b"legacyINT96", b"timeZone"))
-_VERSION = b"org.apache.spark.version"
+SPARK_VERSION = b"org.apache.spark.version"
 
 # Where the calendars meet: 1582-10-15 in days, 1900-01-01 in seconds. From then on they are the same.
 CUTOVER = -141_427
@@ -44,7 +44,7 @@ class Calendar:
     def of(cls, entries: Mapping[bytes, bytes] | None) -> Calendar:
         """As Spark tells it from a footer: by flags, or by a version that knew no other calendar."""
         found = entries or {}
-        version = found.get(_VERSION)
+        version = found.get(SPARK_VERSION)
         if version is None:  # not Spark's, which takes it as it is
             return cls()
         return cls(_DATES in found or version < b"3.0.0", _INT96 in found or version < b"3.1.0")
@@ -61,8 +61,8 @@ def flags(entries: Mapping[bytes, bytes] | None) -> set[bytes]:
     found = entries or {}
     if not Calendar.of(found):
         return set()
-    old = found[_VERSION] < b"3.1.0"
-    return {name for name in (_DATES, _INT96, _ZONE, *([_VERSION] if old else [])) if name in found}
+    old = found[SPARK_VERSION] < b"3.1.0"
+    return {name for name in (_DATES, _INT96, _ZONE, *([SPARK_VERSION] if old else [])) if name in found}
 
 
 def without_flags(entries: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:

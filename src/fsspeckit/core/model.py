@@ -129,6 +129,7 @@ class Footer:
 
     `int96` are the columns that hold INT96 timestamps, on top or within; `calendar` is what dates and instants are
     counted in, `collated` names the columns whose text Spark compares otherwise than byte by byte.
+    What is required in a file `by_spark` is no promise: Spark itself reads every column as one that may be null.
     """
 
     info: FileInfo
@@ -140,6 +141,7 @@ class Footer:
     int96: frozenset[str] = frozenset()
     calendar: Calendar = field(default_factory=Calendar)
     collated: Mapping[str, str] = field(default_factory=dict)
+    by_spark: bool = False
 
     @property
     def path(self) -> str:

@@ -64,6 +64,18 @@ def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
     return plain_schema(_unified_fields([(f"the source's file {n}", s) for n, s in enumerate(schemas, 1)]))
 
 
+def declared(footer: Footer) -> pa.Schema:
+    """A file's schema with what it requires, if that is meant."""
+    if not footer.by_spark:
+        return footer.schema
+    return pa.schema([_nullable(field) for field in footer.schema], footer.schema.metadata)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind = field.type if is_variant(field.type) else arrays.with_children(field.type, _nullable)
+    return field.with_type(kind).with_nullable(True)
+
+
 def _check_names(footer: Footer) -> None:
     names = footer.schema.names
     if len(set(names)) < len(names):

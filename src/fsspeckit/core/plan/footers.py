@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
-from fsspeckit.core.calendars import Calendar, days_of
+from fsspeckit.core.calendars import SPARK_VERSION, Calendar, days_of
 from fsspeckit.core.collations import collations
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
@@ -67,6 +67,7 @@ def read_footer(
         _int96_columns(schema, metadata),
         calendar,
         collations(metadata.metadata),
+        SPARK_VERSION in (metadata.metadata or {}),
     )
 
 

@@ -22,7 +22,6 @@ from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-NULLS = (NULL_PARTITION, "")
 
 # What Hive and Spark escape in a directory name; readers undo it.
 _ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f") | {chr(c) for c in range(32)}
@@ -51,7 +50,7 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     for folder in posixpath.dirname(file_path).split("/"):
         name, equals, value = folder.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value in NULLS else unquote(value)
+            found[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
     if partition_columns is None:
         return found
     return {name: found[name] for name in partition_columns if name in found}
@@ -59,7 +58,7 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
 
 def read_value(text: str | None, wanted: pa.DataType, zone: str = "UTC") -> Any:
     """A path's text as a comparable value of the column's type; `None` for null, `Unreadable` if it is none."""
-    if text is None:
+    if not text:  # a folder `p=` means null too
         return None
     try:
         return identities(_parse(text, wanted, zone))[0]
@@ -69,7 +68,7 @@ def read_value(text: str | None, wanted: pa.DataType, zone: str = "UTC") -> Any:
 
 def value_array(text: str | None, wanted: pa.DataType, length: int, zone: str = "UTC") -> pa.Array:
     """A path's text as a constant column; null where it cannot be read."""
-    if text is None:
+    if not text:
         return pa.nulls(length, wanted)
     try:
         scalar = _parse(text, wanted, zone)[0]
@@ -216,7 +215,7 @@ def escape_name(column: str) -> str:
 def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any, zone: str) -> str:
     """The folder text of a value, if it reads back as that value."""
     text = spell(value, zone)
-    if read_value(None if text in NULLS else unquote(text), kind, zone) != wanted:
+    if read_value(None if text == NULL_PARTITION else unquote(text), kind, zone) != wanted:
         raise SchemaMismatchError(
             f"Partition column {column!r}: {shown(value)!r} of type {value.type} cannot be told from a folder's name. "
             "Choose another column or value."

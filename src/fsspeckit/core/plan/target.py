@@ -15,7 +15,7 @@ from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import Footer, Shape, Target
 from fsspeckit.core.plan.listing import check_not_bucketed, list_files
 from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
-from fsspeckit.core.schema import unify_footers, unshredded
+from fsspeckit.core.schema import declared, unify_footers, unshredded
 from fsspeckit.core.storage import Location
 
 
@@ -30,7 +30,7 @@ def read_target(
     columns = _partition_columns(files, partition_columns)
     if not files:
         return Target((), None, (), columns)
-    schema = unify_footers(files)
+    schema = unify_footers([replace(f, schema=declared(f)) for f in files])
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
 
 
@@ -91,7 +91,7 @@ def partition_map(target: Target, shape: Shape) -> PartitionMap:
 def template(target: Target, shape: Shape) -> Footer | None:
     """A file that has the merge's schema already; new files are written like it."""
     stored = _unshredded(shape.schema.field(name) for name in shape.stored)
-    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(f.schema))), None)
+    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(declared(f)))), None)
 
 
 def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:

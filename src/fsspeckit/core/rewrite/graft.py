@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.rewrite import loosen, thrift
 
 MAGIC = b"PAR1"
 
 # Entries that repeat the schema in a writer's own words: they go where the schema goes.
-_OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", b"org.apache.spark.sql.parquet.row.metadata")
+_SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
+_OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", _SPARK_ROW)
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
@@ -85,6 +86,20 @@ class Graft:
     def stamped(self, entries: Mapping[str, str]) -> Graft:
         """The same with entries added to the key-value metadata."""
         return replace(self, key_value=_added(self.key_value, entries))
+
+    def loosened(self) -> Graft:
+        """The same for values any of which may be null."""
+        kind, (element, elements) = self.schema
+        pairs = [
+            {**pair, 2: (thrift.BINARY, loosen.loosened_row(pair[2][1]))} if pair[1][1] == _SPARK_ROW else pair
+            for pair in _pairs(self.key_value)
+        ]
+        entries = (thrift.LIST, (thrift.STRUCT, pairs)) if pairs else None
+        return replace(self, schema=(kind, (element, loosen.loosened(elements))), key_value=entries)
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        return loosen.levels(self.schema[1][1])
 
     def without(self, names: Collection[bytes]) -> Graft:
         """The same with entries taken out of the key-value metadata."""

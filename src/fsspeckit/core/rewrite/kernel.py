@@ -6,6 +6,7 @@ rows to put there; every other row keeps its place.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from fsspeckit.core import arrays, keys, schema
 from fsspeckit.core.calendars import in_calendar
 from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.equality import identical
-from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, LayoutError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.plan.footers import checked_footer, open_parquet, reading
 from fsspeckit.core.plan.pages import read_row_group
@@ -66,13 +67,16 @@ def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Repla
         return Rewritten(job.footer.path, (merge.into_one_file(change),))
 
 
-def model_layout(location: Location, footer: Footer) -> Layout:
-    """The layout of an existing file, to write another one like it."""
+def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> Layout:
+    """The layout of an existing file, to write another one like it; `loose` as of `Layout.like`."""
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
     raw = checked_footer(location, footer.path, footer.metadata)
     with reading(location, footer.path):
+        if loose and footer.by_spark:
+            with contextlib.suppress(LayoutError):  # elements of lists in Spark's legacy format cannot be null
+                return Layout.like(footer, raw, loose=True)
         return Layout.like(footer, raw)
 
 
@@ -176,11 +180,14 @@ class _Merge:
     def _model(self) -> Layout:
         """The file's own layout if the new values fit it, else the target's unified one."""
         check_int96(self.location, self.job.footer.path, self.file)
-        own = model_layout(self.location, self.job.footer)
-        if self._fits(own.rows):
-            return own if self._stays_sorted(own) else own.unsorted()
+        for loose in (False, True) if self.job.footer.by_spark else (False,):
+            own = model_layout(self.location, self.job.footer, loose=loose)
+            if self._fits(own.rows):
+                return own if self._stays_sorted(own) else own.unsorted()
         if self.job.template is not None and set(self.job.template.schema.names) <= set(self.columns):
-            return model_layout(self.location, self.job.template).worded_like(own, _codec(self.file.metadata))
+            return model_layout(self.location, self.job.template, loose=True).worded_like(
+                own, _codec(self.file.metadata)
+            )
         columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
         return Layout.new(columns, WriteOptions(compression=_codec(self.file.metadata)))
 

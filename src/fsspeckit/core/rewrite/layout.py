@@ -44,17 +44,19 @@ class Layout:
         return cls(rows, pa.schema(fields, columns.metadata), {"compression": options.compression})
 
     @classmethod
-    def like(cls, footer: Footer, raw: bytes) -> Layout:
-        """The layout of an existing file."""
-        old = footer.metadata
+    def like(cls, footer: Footer, raw: bytes, *, loose: bool = False) -> Layout:
+        """The layout of an existing file; `loose` if nulls come in that the file does not mean to exclude."""
+        old, graft = footer.metadata, Graft.of(raw)
         assert old is not None
+        if loose:
+            footer, graft = replace(footer, schema=schema.declared(footer)), graft.loosened()
         rows = schema.plain_schema(footer.schema)
         physical = [old.schema.column(i) for i in range(old.num_columns)]
         flags = _flags(physical)
         storage = _storage_schema(footer, physical)
         written = _written_leaves(storage, flags)
-        _check_leaves(footer.path, physical, written)
-        return cls(rows, storage, {**flags, **_column_options(old, [leaf.path for leaf in written])}, Graft.of(raw))
+        _check_leaves(footer.path, physical, written, graft.levels)
+        return cls(rows, storage, {**flags, **_column_options(old, [leaf.path for leaf in written])}, graft)
 
     def compressed(self, options: WriteOptions) -> Layout:
         """The same columns in a new file, compressed as asked for."""
@@ -82,6 +84,11 @@ class Layout:
         if self.graft is not None:
             return replace(self, graft=self.graft.stamped(entries))
         return replace(self, storage=self.storage.with_metadata({**(self.storage.metadata or {}), **entries}))
+
+    def holds(self, table: pa.Table) -> bool:
+        """Is there no null where the file may have none?"""
+        columns = zip((table.column(f.name) for f in self.rows), self.rows, strict=True)
+        return all((f.nullable or not c.null_count) and _fits(c, f.type) for c, f in columns)
 
     def store(self, table: pa.Table) -> pa.Table:
         """Plain columns in the types that the writer is given."""
@@ -134,9 +141,13 @@ def _written_leaves(storage: pa.Schema, flags: Mapping[str, Any]) -> list[pq.Col
     return [written.column(i) for i in range(len(written.names))]
 
 
-def _check_leaves(path: str, old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema]) -> None:
-    if len(old) == len(new):
-        wrong = next((o for o, n in zip(old, new, strict=True) if _physical(o) != _physical(n)), None)
+def _check_leaves(
+    path: str, old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema], levels: Sequence[tuple[int, int]]
+) -> None:
+    """The pages that the writer makes of `new` are to stand beneath the schema of `old`, with these levels."""
+    if len(old) == len(new) == len(levels):
+        leaves = zip(old, new, levels, strict=True)
+        wrong = next((o for o, n, both in leaves if (_physical(o), both) != (_physical(n), _levels(n))), None)
         if wrong is None:
             return
         problem = f"column {wrong.path!r} ({wrong.physical_type}, {wrong.logical_type})"
@@ -152,7 +163,11 @@ def _check_leaves(path: str, old: Sequence[pq.ColumnSchema], new: Sequence[pq.Co
 
 def _physical(leaf: pq.ColumnSchema) -> tuple[Any, ...]:
     length = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else None
-    return leaf.physical_type, length, leaf.max_definition_level, leaf.max_repetition_level
+    return leaf.physical_type, length
+
+
+def _levels(leaf: pq.ColumnSchema) -> tuple[int, int]:
+    return leaf.max_definition_level, leaf.max_repetition_level
 
 
 def _column_options(old: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
@@ -197,6 +212,13 @@ def _stored(column: Any, kind: pa.DataType) -> Any:
     if t.is_nested(kind):  # a VARIANT that is not shredded, into a file where others are
         return arrays.cast(column, kind)
     return column.cast(kind)
+
+
+def _fits(column: Any, kind: pa.DataType) -> bool:
+    try:
+        return not t.is_nested(kind) or arrays.cast(column, kind) is not None
+    except arrays.DoesNotFit:
+        return False
 
 
 def _encodes(kind: pa.DataType) -> bool:

@@ -31,8 +31,8 @@ class NewFiles:
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should come close together."""
-        layout = self.layout(location)
-        with FreshFiles(location.storage, self.staging, layout, self.options) as files:
+        layout, looser = self.layout(location), self.layout(location, loose=True)
+        with FreshFiles(location.storage, self.staging, layout, self.options, looser) as files:
             for table in tables:
                 for folder, rows in self.by_folder(table):
                     files.write(folder, rows)
@@ -44,12 +44,12 @@ class NewFiles:
             files.write_empty(folder)
             return files.finish()
 
-    def layout(self, location: Location) -> Layout:
-        return self._model(location).stamped(self.ledger)
+    def layout(self, location: Location, *, loose: bool = False) -> Layout:
+        return self._model(location, loose).stamped(self.ledger)
 
-    def _model(self, location: Location) -> Layout:
+    def _model(self, location: Location, loose: bool) -> Layout:
         if self.template is not None:
-            return model_layout(location, self.template).compressed(self.options).today()
+            return model_layout(location, self.template, loose=loose).compressed(self.options).today()
         fields = [self.shape.schema.field(name) for name in self.shape.stored]
         return Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
 

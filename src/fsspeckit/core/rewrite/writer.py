@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core import arrays
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.rewrite.graft import GraftingSink
@@ -66,13 +67,24 @@ def _storable() -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(f"Rows cannot be written as Parquet: {error}. Nothing was changed.") from error
+    except arrays.DoesNotFit as error:
+        raise SchemaMismatchError(
+            f"The target's files cannot hold the value {error.args[0]!r}: a null within it may not be null there. Fill "
+            "it, or write the data set anew (write_dataset, mode='overwrite'). Nothing was changed."
+        ) from None
 
 
 class FreshFiles:
-    """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`."""
+    """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`.
 
-    def __init__(self, storage: Storage, staging: str, layout: Layout, options: WriteOptions) -> None:
+    From the first rows on that the layout cannot hold, files are laid out by the `looser` one.
+    """
+
+    def __init__(
+        self, storage: Storage, staging: str, layout: Layout, options: WriteOptions, looser: Layout | None = None
+    ) -> None:
         self._storage, self._staging, self._layout, self._options = storage, staging, layout, options
+        self._looser = looser if looser is not None and looser.rows != layout.rows else None
         self._token = uuid.uuid4().hex[:12]
         self._folder = ""
         self._file: FileWriter | None = None
@@ -86,6 +98,9 @@ class FreshFiles:
             self._end_file()
             self._folder = folder
         table = table.select(self._layout.rows.names)
+        if self._looser is not None and not self._layout.holds(table):
+            self._end_file()
+            self._layout, self._looser = self._looser, None
         while table.num_rows:
             room = self._options.max_rows_per_file - self._rows_in_file()
             self._waiting.append(table.slice(0, room))
