@@ -164,21 +164,23 @@ def statistics_lie(raw: bytes, key: str) -> bool:
             return True
         if t.is_string(column.type):
             column = column.cast(pa.binary())
-        values = [v for v in column.to_pylist() if v is not None]
+        try:
+            values = [v for v in column.to_pylist() if v is not None]
+        except (OverflowError, ValueError):  # no day that Python knows
+            return True
         if stats.has_min_max and not all(_within(stats, v) for v in values):
             return True
     return False
 
 
 def _within(stats: pq.Statistics, value: Any) -> bool:
-    """Text is compared by its bytes; a bound may be cut within a letter, or damaged."""
+    """Text is compared by its bytes, and days by their number: a bound may be cut, or no day that Python knows."""
     if isinstance(value, (str, bytes)):
-        raw = value.encode() if isinstance(value, str) else value
+        raw: Any = value.encode() if isinstance(value, str) else value
         return bool(stats.min_raw <= raw <= stats.max_raw)
-    return bool(stats.min <= value <= stats.max)
-
-
-def file_of(tables: list[pa.Table]) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.concat_tables(tables), sink)
-    return sink.getvalue()
+    try:
+        return bool(stats.min <= value <= stats.max)
+    except (OverflowError, ValueError):
+        one = pa.array([value])
+        raw = one.view(pa.int32() if t.is_date32(one.type) else pa.int64())[0].as_py()
+        return bool(stats.min_raw <= raw <= stats.max_raw)

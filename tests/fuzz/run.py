@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import oracle
+from fuzz.case import Case, Finding
 from fuzz.samples import samples
-from fuzz.trial import Case, Finding, run, scratch_folder
+from fuzz.trial import run, scratch_folder
 
 PATIENCE = 60.0
 
@@ -174,14 +175,16 @@ def report(summary: Summary, seed: int, count: int, seconds: float) -> str:
     known = samples()
     lines = [f"{count} mutants (seed {seed}) in {seconds:.0f} s"]
     lines += [f"  {n:6d}  {name}" for name, n in sorted(summary.outcomes.items())]
-    lines += [f"  {len(summary.aborts):6d}  aborts inside PyArrow", f"  {len(summary.findings):6d}  findings"]
+    hangs = sum("hang" in text for _, text in summary.aborts)
+    lines += [f"  {len(summary.aborts) - hangs:6d}  aborts inside PyArrow", f"  {hangs:6d}  hangs inside PyArrow"]
+    lines += [f"  {len(summary.findings):6d}  findings"]
     smallest = (
         min((len(Case.of(seed, n, known).mutant), n, text) for n, text in summary.aborts) if summary.aborts else None
     )
     if smallest:
         lines.append(f"  the smallest that aborts: mutant {smallest[1]}, {smallest[0]} bytes: {smallest[2]}")
     lines += [f"  abort {n}: {Case.of(seed, n, known)}: {text}" for n, text in summary.aborts]
-    lines += [f"  FINDING {n}: {text}" for n, text in sorted(summary.findings)]
+    lines += [f"  FINDING {n}: {text}" for n, text in sorted(summary.findings)[:50]]
     return "\n".join(lines)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fuzz.case import Case
 from fuzz.run import fuzz, report
 from fuzz.samples import samples
-from fuzz.trial import Case
 
 
 @pytest.mark.parametrize("seed", [100])

@@ -44,7 +44,7 @@ def read_stream(stream: BinaryIO) -> Any:
 
     data = stream.read()
     readers: dict[bytes, Callable[[Any], Any]] = {
-        _PARQUET: lambda _: _read_parquet(data),
+        _PARQUET: _read_parquet,
         _ARROW_FILE: lambda source: pa.ipc.open_file(source).read_all(),
         _ARROW_STREAM: lambda source: pa.ipc.open_stream(source).read_all(),
     }
@@ -58,18 +58,13 @@ def read_stream(stream: BinaryIO) -> Any:
         raise ArgumentError(f"Standard input cannot be read: {str(error).rstrip('.')}. Was it cut off?") from error
 
 
-def _read_parquet(data: bytes) -> Any:
-    import pyarrow as pa
-
-    from fsspeckit.core.plan.chunks import check_chunks
+def _read_parquet(source: Any) -> Any:
     from fsspeckit.core.plan.footers import open_source
-    from fsspeckit.core.plan.pages import check_values
-    from fsspeckit.core.rewrite.graft import footer_of
+    from fsspeckit.core.plan.pages import check_values, doubtful_columns
 
-    file = open_source(pa.BufferReader(data))
-    check_chunks(footer_of(data), file.metadata.schema)
+    file = open_source(source)
     table = file.read()
-    check_values(table)
+    check_values(table, doubtful_columns(table.schema))
     if table.num_rows != file.metadata.num_rows:
         raise ValueError(f"it has {table.num_rows} rows, and its footer says {file.metadata.num_rows}")
     return table

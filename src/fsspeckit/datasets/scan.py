@@ -29,7 +29,7 @@ from fsspeckit.core.plan.footers import (
     unreadable,
 )
 from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.pages import check_rows, check_values, read_batches, read_file
+from fsspeckit.core.plan.pages import check_rows, check_values, doubtful_columns, read_batches, read_file
 from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.schema import plain_schema, unify_footers
 from fsspeckit.core.storage import FsspecStorage, Location
@@ -45,7 +45,7 @@ def scan_dataset(
 ) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
     infos = existing_files(location)
-    footers = read_footers(location, infos, (), all_chunks=True)
+    footers = read_footers(location, infos, (), all_chunks=filter is not None)
     schema = unify_footers(footers)
     stored_too = any(name in schema.names for footer in footers for name in footer.partition)
     if stored_too or any(f.calendar or not f.schema.equals(schema) for f in footers):
@@ -80,7 +80,9 @@ class _Scan:
             projection[_unused(schema)] = filter
             scanner = self._of(admitted).scanner(columns=projection, **readahead)
         found = self._counted(scanner, promised)
-        return pa.RecordBatchReader.from_batches(schema, (_kept(batch, schema, filter) for batch in found))
+        if filter is not None:
+            found = (_kept(batch, schema) for batch in found)
+        return pa.RecordBatchReader.from_batches(schema, found)
 
     def _path(self, fragment: ds.Fragment) -> str:
         """Relative to the data set; some file systems leave out the first slash."""
@@ -108,10 +110,11 @@ class _Scan:
 
     def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:
         read = dict.fromkeys(promised, 0)
+        doubtful = doubtful_columns(scanner.projected_schema)
         try:
             for batch in scanner.scan_batches():
                 read[self._path(batch.fragment)] += batch.record_batch.num_rows
-                check_values(batch.record_batch)
+                check_values(batch.record_batch, doubtful)
                 yield batch.record_batch
         except (pa.ArrowException, OSError, ValueError) as error:
             self._name_the_file()
@@ -131,9 +134,10 @@ def _unused(schema: pa.Schema) -> str:
     return "kept" + "_" * max(map(len, schema.names), default=0)
 
 
-def _kept(batch: pa.RecordBatch, schema: pa.Schema, filter: Any) -> pa.RecordBatch:
-    rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
-    return rows if filter is None else rows.filter(batch.column(len(schema)))
+def _kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows that the last column says are to be kept."""
+    *columns, kept = batch.columns
+    return pa.RecordBatch.from_arrays(columns, schema=schema).filter(kept)
 
 
 def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> ds.FileSystemDataset:

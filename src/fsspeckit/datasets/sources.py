@@ -13,7 +13,7 @@ from fsspeckit.core import arrays
 from fsspeckit.core.calendars import Calendar, corrected
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.plan.footers import checked_footer, open_parquet
+from fsspeckit.core.plan.footers import open_parquet
 from fsspeckit.core.plan.pages import read_batches
 from fsspeckit.core.schema import unify_sources
 from fsspeckit.core.storage import Location, locate
@@ -59,7 +59,6 @@ def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatc
         return scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
     folder, (info,) = data_files(location)
     file = open_parquet(folder, info.path)
-    checked_footer(folder, info.path, file.metadata)
     return pa.RecordBatchReader.from_batches(file.schema_arrow, read_batches(folder, info.path, file, 16_384))
 
 

@@ -8,6 +8,7 @@ PyArrow cannot be asked, so the raw footer is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 import pyarrow.parquet as pq
 
@@ -62,12 +63,17 @@ def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collecti
 
 def _chunks_named(footer: bytes, name: str) -> Iterator[thrift.Struct]:
     """What follows the path of every chunk of a top-level column."""
-    path = thrift.encode({_PATH: (thrift.LIST, (thrift.BINARY, [name.encode()]))})[1:-1]
-    sought = bytes([1 << 4 | thrift.LIST]) + path  # one further than field 2, which every chunk has
+    sought = _path_field(name)
     at = footer.find(sought)
     while at >= 0:
         yield thrift.decode(footer, at + len(sought), after=_PATH)
         at = footer.find(sought, at + 1)
+
+
+@lru_cache
+def _path_field(name: str) -> bytes:
+    """A chunk's path as it is written: one further than field 2, which every chunk has."""
+    return thrift.encode({1: (thrift.LIST, (thrift.BINARY, [name.encode()]))})[:-1]
 
 
 def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema) -> bool:

@@ -125,7 +125,7 @@ def _check_footer(file: pq.ParquetFile) -> None:
         raise Damaged(f"a row group has {width} columns, and its schema {metadata.num_columns}")
     for leaf in range(metadata.num_columns):
         _ = metadata.schema.column(leaf).path
-    _ = metadata.created_by, file.schema_arrow.names
+    _ = metadata.created_by
 
 
 def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> bytes:

@@ -26,19 +26,20 @@ def read_row_group(
         # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
         table = file.read_row_group(group, columns=None if columns is None else list(columns), use_threads=False)
         table = table if columns is None else table.select(list(columns))
-        check_values(table)
+        check_values(table, doubtful_columns(table.schema))
     check_rows(location, path, table.num_rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
     return table
 
 
 def read_batches(location: Location, path: str, file: pq.ParquetFile, batch_size: int) -> Iterator[pa.RecordBatch]:
     """All rows of a file, a little at a time."""
+    doubtful = doubtful_columns(file.schema_arrow)
     for group in range(file.num_row_groups):
         rows = 0
         with reading(location, path):
             for batch in file.iter_batches(batch_size, row_groups=[group]):
                 rows += batch.num_rows
-                check_values(batch)
+                check_values(batch, doubtful)
                 yield batch
         check_rows(location, path, rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
 
@@ -47,24 +48,28 @@ def read_file(location: Location, path: str, file: pq.ParquetFile) -> pa.Table:
     """All rows of a file at once."""
     with reading(location, path):
         table = file.read()
-        check_values(table)
+        check_values(table, doubtful_columns(table.schema))
     check_rows(location, path, table.num_rows, file.metadata.num_rows)
     return table
 
 
-def check_values(table: pa.Table | pa.RecordBatch) -> None:
-    """What PyArrow reads without a word: decimals of too many digits, which it writes as others, and indexes into no
-    dictionary, at which it fails later on."""
-    for column in table.columns:
-        if _is_doubtful(column.type):
-            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                _check_leaves(chunk)
+def doubtful_columns(schema: pa.Schema) -> list[int]:
+    """Columns with values that PyArrow reads without a word and stumbles over later: see `check_values`."""
+    return [i for i, field in enumerate(schema) if _is_doubtful(field.type)]
 
 
 def _is_doubtful(kind: pa.DataType) -> bool:
     if t.is_decimal(kind) or t.is_dictionary(kind):
         return True
     return any(_is_doubtful(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def check_values(table: pa.Table | pa.RecordBatch, columns: Sequence[int]) -> None:
+    """Refuse decimals of too many digits, which are written as others, and indexes into no dictionary."""
+    for index in columns:
+        column = table.column(index)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            _check_leaves(chunk)
 
 
 def _check_leaves(array: pa.Array) -> None:

@@ -51,10 +51,12 @@ def structs(struct: Struct, number: int) -> list[Struct]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    result = shift = 0
+    result, at = data[at], at + 1
+    if result < 0x80:
+        return result, at
+    result, shift = result & 0x7F, 7
     while True:
-        byte = data[at]
-        at += 1
+        byte, at = data[at], at + 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return result, at
