@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,20 @@ def test_merge_says_what_happened(call: Call) -> None:
     assert "month=02/part-0.parquet" in result.stdout
     assert "rewritten   1" in result.stdout
     assert result.stderr == ""
+
+
+def test_instants_in_folders_follow_a_zone(call: Call) -> None:
+    moment = pa.array([dt.datetime(2024, 1, 1, 3, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": [1], "t": moment}), "moment.parquet")
+    asked = ["moment.parquet", "zoned", "-k", "id", "--partition-timezone", "Asia/Tokyo", "--json"]
+    assert call("merge", *asked, "-p", "t").exit_code == 0
+    (name,) = data_files("zoned")
+    assert name.startswith("t=2024-01-01 12%3A00%3A00/")
+    assert json.loads(call("plan", *asked).stdout)["updated"] == 1
+    assert json.loads(call("merge", *asked).stdout)["updated"] == 1
+    wrong = call("plan", *asked[:-2], "Nowhere")
+    assert wrong.exit_code == 1
+    assert "partition_timezone is 'Nowhere'" in wrong.stderr
 
 
 def test_merge_again_says_that_rows_were_equal(call: Call) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core import arrays, nested, schema
+from fsspeckit.core import arrays, nested, schema, unify
 from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
@@ -64,11 +64,11 @@ UNIFIED = [
 
 @pytest.mark.parametrize(("a", "b", "expected"), UNIFIED, ids=str)
 def test_unify(a: pa.DataType, b: pa.DataType, expected: pa.DataType) -> None:
-    assert schema.unify(a, b) == expected
-    other = schema.unify(b, a)
+    assert unify.unify(a, b) == expected
+    other = unify.unify(b, a)
     if not pa.types.is_nested(expected) and not getattr(expected, "tz", None):  # order of fields, zone: the first's
         assert other == expected
-    assert schema.unify(a, a) == a
+    assert unify.unify(a, a) == a
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_unify(a: pa.DataType, b: pa.DataType, expected: pa.DataType) -> None:
 )
 def test_what_does_not_unify(a: pa.DataType, b: pa.DataType) -> None:
     for pair in ((a, b), (b, a)):
-        with pytest.raises(schema.CannotUnify):
-            schema.unify(*pair)
+        with pytest.raises(unify.CannotUnify):
+            unify.unify(*pair)
 
 
 MOMENT = dt.datetime(2024, 1, 1, 12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,14 +14,9 @@ from fsspeckit.core.calendars import Calendar
 from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
+from fsspeckit.core.unify import CannotUnify, is_variant, merge_type, unify
 
-_VARIANT = {"metadata", "value", "typed_value"}
-_UNITS = ("s", "ms", "us", "ns")
 _MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
-
-
-class CannotUnify(Exception):
-    """Two types have no common one."""
 
 
 def unify_footers(files: Sequence[Footer]) -> pa.Schema:
@@ -94,92 +88,6 @@ def _merged(known: pa.Field, field: pa.Field, first: str, second: str) -> pa.Fie
     return known.with_type(kind).with_nullable(known.nullable or field.nullable)
 
 
-def unify(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The smallest type that holds the values of both.
-
-    >>> unify(pa.int32(), pa.int64())
-    DataType(int64)
-    """
-    if a == b:
-        return a
-    a, b = arrays.plain_type(a), arrays.plain_type(b)
-    if a == b or t.is_null(b):
-        return a
-    if t.is_null(a):
-        return b
-    kind = arrays.family(a)
-    if kind != arrays.family(b):
-        raise CannotUnify
-    if kind == "number":
-        return _unify_numbers(a, b)
-    if kind == "text":
-        return pa.large_string()
-    if kind == "binary":
-        return pa.large_binary() if t.is_large_binary(a) or t.is_large_binary(b) else pa.binary()
-    if kind == "date":
-        return pa.date32()
-    if kind in ("zoned timestamp", "naive timestamp"):
-        return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
-    if kind == "time":
-        return pa.time64(max(a.unit, b.unit, "us", key=_UNITS.index))
-    if kind == "duration":
-        return pa.duration(max(a.unit, b.unit, key=_UNITS.index))
-    return _unify_nested(kind, a, b)
-
-
-def _unify_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    if t.is_floating(a) or t.is_floating(b):
-        return max(a, b, key=lambda k: k.bit_width) if t.is_floating(a) and t.is_floating(b) else pa.float64()
-    if t.is_decimal(a) or t.is_decimal(b):
-        return _unify_decimals(*(k if t.is_decimal(k) else pa.decimal128(20, 0) for k in (a, b)))
-    for candidate in (pa.int16(), pa.int32(), pa.int64()):
-        if all(k.bit_width + t.is_unsigned_integer(k) <= candidate.bit_width for k in (a, b)):
-            return candidate
-    return pa.uint64() if t.is_unsigned_integer(a) and t.is_unsigned_integer(b) else pa.decimal128(20, 0)
-
-
-def _unify_decimals(a: Any, b: Any) -> pa.DataType:
-    scale = max(a.scale, b.scale)
-    precision = max(a.precision - a.scale, b.precision - b.scale) + scale
-    if precision > 76:
-        raise CannotUnify
-    wide = precision > 38 or t.is_decimal256(a) or t.is_decimal256(b)
-    return pa.decimal256(precision, scale) if wide else pa.decimal128(precision, scale)
-
-
-def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
-    if kind == "list":
-        element = _both(a.value_field, b.value_field)
-        return pa.large_list(element) if t.is_large_list(a) or t.is_large_list(b) else pa.list_(element)
-    if kind == "map":
-        return pa.map_(unify(a.key_type, b.key_type), _both(a.item_field, b.item_field))
-    if is_variant(a) and is_variant(b):
-        return unshredded(a)
-    if kind == "struct" and arrays.has_names(a) and arrays.has_names(b):
-        ours, theirs = ({f.name: f for f in k} for k in (a, b))
-        shared = {name: _both(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
-        return pa.struct([shared.get(name, field.with_nullable(True)) for name, field in {**ours, **theirs}.items()])
-    raise CannotUnify
-
-
-def is_variant(kind: pa.DataType) -> bool:
-    """Spark's VARIANT, as Arrow shows it: bytes, and maybe some values shredded into a type."""
-    if not t.is_struct(kind) or not {"metadata", "value"} <= {f.name for f in kind} <= _VARIANT:
-        return False
-    return all(t.is_binary(kind.field(name).type) for name in ("metadata", "value"))
-
-
-def unshredded(kind: pa.DataType) -> pa.DataType:
-    """The form that fits into every file of a VARIANT: a row need not be shredded."""
-    if is_variant(kind):
-        return pa.struct([kind.field("metadata"), kind.field("value").with_nullable(True)])
-    return arrays.with_children(kind, lambda field: field.with_type(unshredded(field.type)))
-
-
-def _both(a: pa.Field, b: pa.Field) -> pa.Field:
-    return a.with_type(unify(a.type, b.type)).with_nullable(a.nullable or b.nullable)
-
-
 def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
     """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones."""
     check_columns(target, source, key_columns)
@@ -192,7 +100,7 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
         stored = tuple(n for n in source.names if n not in target.partition_columns)
         columns = source.with_metadata(calendars.without_flags(source.metadata))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
-    fields = [f.with_type(_merge_type(f.type, source.field(f.name).type)) for f in target.schema]
+    fields = [f.with_type(merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
     schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
     old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
@@ -215,33 +123,6 @@ def _old_instants(target: Target, name: str) -> str | None:
         if any(b is None or (b.lower is not None and b.lower < limit) for b in lowest):
             return footer.path
     return None
-
-
-def _merge_type(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """The target's type, unless it has none, or is shredded in a way that the source is not."""
-    kind = _typed(kind, source)
-    loose = unshredded(kind)
-    return loose if loose != kind and arrays.castable(arrays.plain_type(source), loose) else kind
-
-
-def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """The target's type, where it is null the source's: nulls without a type agree with any."""
-    if not _holds_null(kind):
-        return kind
-    kind, source = arrays.plain_type(kind), arrays.plain_type(source)
-    if t.is_null(kind) or arrays.family(kind) != arrays.family(source):
-        return source if t.is_null(kind) else kind
-    if t.is_map(kind):
-        item = kind.item_field
-        return pa.map_(kind.key_field, item.with_type(_typed(item.type, source.item_type)), kind.keys_sorted)
-    if t.is_struct(kind):
-        known = {f.name: f.type for f in source}
-        return pa.struct([f.with_type(_typed(f.type, known.get(f.name, f.type))) for f in kind])
-    return arrays.with_children(kind, lambda field: field.with_type(_typed(field.type, source.value_type)))
-
-
-def _holds_null(kind: pa.DataType) -> bool:
-    return bool(t.is_null(kind)) or any(_holds_null(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import Footer, Shape, Target
 from fsspeckit.core.plan.listing import check_not_bucketed, list_files
 from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
-from fsspeckit.core.schema import declared, unify_footers, unshredded
+from fsspeckit.core.schema import declared, unify_footers
 from fsspeckit.core.storage import Location
+from fsspeckit.core.unify import unshredded
 
 
 def read_target(

@@ -84,9 +84,9 @@ class Stream:
     schema: pa.Schema
 
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        names = self.schema.names
+        names, entries = self.schema.names, self.schema.metadata  # which tell of another calendar
         tables = (pa.Table.from_batches([batch]).rename_columns(names) for batch in self.reader)
-        return write_parts(tables, shape, scratch)
+        return write_parts((t.replace_schema_metadata(entries) for t in tables), shape, scratch)
 
 
 @dataclass(frozen=True, slots=True)
