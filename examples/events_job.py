@@ -9,7 +9,8 @@ or all of it, with events made up for the purpose, in a folder of its own:
 
     spark-submit examples/events_job.py --demo /tmp/events-demo
 
-It runs under plain `python` too. Executors need fsspeckit in their Python: set PYSPARK_PYTHON accordingly.
+It runs under plain `python` too. Executors need fsspeckit in their Python: set PYSPARK_PYTHON accordingly, or make a
+zip by `fsspeckit ship fsspeckit.zip` and add `--py-files fsspeckit.zip`.
 """
 
 from __future__ import annotations

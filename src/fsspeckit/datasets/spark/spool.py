@@ -66,16 +66,13 @@ class Spool:
         return Laid(os.path.join(self.folder, name), rows, size)
 
     def _make(self) -> None:
-        try:
-            os.makedirs(self.folder) if os.path.isdir(self.base) else os.mkdir(self.folder)
-        except FileExistsError:
-            pass
-        except FileNotFoundError:
+        if not os.path.isdir(self.base):
             raise DatasetMergeError(
                 f"Spark's executors do not see {self.base}. Driver and executors must share the file system that the "
                 "data set is on, under the same path; or name a folder that they share by the option scratch.",
                 operation="spark",
-            ) from None
+            )
+        os.makedirs(self.folder, exist_ok=True)
 
     def clear(self, laid: Iterable[Laid]) -> None:
         """After commit or abort. What another job may still write to is let alone."""
