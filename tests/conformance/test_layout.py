@@ -15,7 +15,7 @@ import pytest
 
 from damage import edit_footer, nothing_changes, raw_footer
 from fsspeckit.core.rewrite import thrift
-from support import data_files
+from support import data_files, write_lake
 
 DATA = Path(__file__).parent.parent / "data"
 WRITERS = ["pyarrow", "duckdb", "polars", "fastparquet", "spark", "spark_legacy"]
@@ -304,3 +304,42 @@ def write_like_spark(path: Path, table: pa.Table) -> Path:
     pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
     edit_footer(path, lambda footer: footer.update({6: (thrift.BINARY, b"parquet-mr version 1.16.0 (build 0)")}))
     return path
+
+
+def _encodings(path: Path | str) -> dict[str, tuple[bool, frozenset[str]]]:
+    """Per column: has it a dictionary, and the encodings that say something."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    named = {c.path_in_schema: (c.has_dictionary_page, frozenset(c.encodings) - {"RLE", "PLAIN"}) for c in chunks}
+    return {name: (has, encodings) for name, (has, encodings) in named.items()}
+
+
+def test_columns_are_encoded_as_they_ended_up(io: Any, tmp_path: Path) -> None:
+    """A dictionary that failed is not tried again; one that held, and what is no dictionary, stays."""
+    rows = 150_000
+    table = pa.table(
+        {
+            "id": range(rows),
+            "city": [f"city{i % 50}" for i in range(rows)],
+            "unique": [f"{i:030d}" for i in range(rows)],
+            "delta": range(rows),
+            "split": [i / 7 for i in range(rows)],
+            "tags": [[f"t{i % 9}"] for i in range(rows)],
+        }
+    )
+    tried = ["id", "city", "unique", "tags.list.element"]
+    others = {"delta": "DELTA_BINARY_PACKED", "split": "BYTE_STREAM_SPLIT"}
+    write_lake(tmp_path / "lake", {"f.parquet": table}, use_dictionary=tried, column_encoding=others)
+    assert all(has for name, (has, _) in _encodings(tmp_path / "lake/f.parquet").items() if name in tried)
+    io.merge(table.slice(7, 1).set_column(1, "city", pa.array(["Ulm"])), str(tmp_path / "lake"), "upsert", ["id"])
+    (name,) = data_files(tmp_path / "lake")
+    dictionary = (True, frozenset({"RLE_DICTIONARY"}))
+    assert _encodings(tmp_path / "lake" / name) == {
+        "id": (False, frozenset()),
+        "city": dictionary,
+        "unique": (False, frozenset()),
+        "delta": (False, frozenset({"DELTA_BINARY_PACKED"})),
+        "split": (False, frozenset({"BYTE_STREAM_SPLIT"})),
+        "tags.list.element": dictionary,
+    }
+    assert pq.ParquetFile(tmp_path / "lake" / name).read().column("city").to_pylist()[6:9] == ["city6", "Ulm", "city8"]

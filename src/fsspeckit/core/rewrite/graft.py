@@ -69,8 +69,8 @@ class Graft:
     created_by: tuple[int, Any] | None = None
 
     @classmethod
-    def of(cls, footer: bytes) -> Graft:
-        fields = thrift.decode(footer)
+    def of(cls, fields: thrift.Struct) -> Graft:
+        """From a footer, decoded."""
         elements = thrift.structs(fields, _SCHEMA)
         _check_entries(fields)
         writer = fields.get(_CREATED_BY)

@@ -20,6 +20,8 @@ from fsspeckit.core.calendars import flags
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer, WriteOptions
 from fsspeckit.core.plan.footers import leaf_count
+from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.rewrite.encodings import encoding_options
 from fsspeckit.core.rewrite.graft import Graft
 
 # The widest decimal whose minimal fixed length is n bytes.
@@ -46,7 +48,8 @@ class Layout:
     @classmethod
     def like(cls, footer: Footer, raw: bytes, *, loose: bool = False) -> Layout:
         """The layout of an existing file; `loose` if nulls come in that the file does not mean to exclude."""
-        old, graft = footer.metadata, Graft.of(raw)
+        old, fields = footer.metadata, thrift.decode(raw)
+        graft = Graft.of(fields)
         assert old is not None
         if loose:
             footer, graft = replace(footer, schema=schema.declared(footer)), graft.loosened()
@@ -56,7 +59,7 @@ class Layout:
         storage = _storage_schema(footer, physical)
         written = _written_leaves(storage, flags)
         _check_leaves(footer.path, physical, written, graft.levels)
-        return cls(rows, storage, {**flags, **_column_options(old, [leaf.path for leaf in written])}, graft)
+        return cls(rows, storage, {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}, graft)
 
     def compressed(self, options: WriteOptions) -> Layout:
         """The same columns in a new file, compressed as asked for."""
@@ -170,8 +173,8 @@ def _levels(leaf: pq.ColumnSchema) -> tuple[int, int]:
     return leaf.max_definition_level, leaf.max_repetition_level
 
 
-def _column_options(old: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
-    """Codec, dictionary, statistics, bloom filters, page index and sort order of the old file."""
+def _column_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[str]) -> dict[str, Any]:
+    """Codec, encodings, statistics, bloom filters, page index and sort order of the old file."""
     if old.num_row_groups == 0:
         return {"compression": "snappy"}
     groups = [old.row_group(i) for i in range(old.num_row_groups)]
@@ -181,20 +184,13 @@ def _column_options(old: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any
     largest = max(group.num_rows for group in groups)
     return {
         "compression": {path: _CODECS.get(chunk.compression, chunk.compression) for path, chunk in by_path},
-        "use_dictionary": [path for path, chunk in by_path if _takes_dictionary(old, chunk)],
+        **encoding_options(fields, old, paths),
         "write_statistics": [p for i, p in enumerate(paths) if old.schema.column(i).logical_type.type != "INTERVAL"],
         "write_page_index": any(chunk.has_offset_index for chunk in chunks),
         "bloom_filter_options": {path: {"ndv": largest, "fpp": 0.01} for path in blooms} or None,
         "sorting_columns": _sorting(groups),
         "store_schema": False,
     }
-
-
-def _takes_dictionary(old: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) -> bool:
-    """As before, unless fastparquet wrote it: it reads every row group's categories with one dictionary (seen)."""
-    if (old.created_by or "").startswith("fastparquet"):
-        return False
-    return bool(chunk.has_dictionary_page or not chunk.num_values)
 
 
 def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:
