@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -100,7 +101,7 @@ def test_a_stream_is_forgotten_when_it_has_not_moved_for_a_week(
         recover(lake, forget_stream="ended")
     assert fingerprint(lake) == before
     later = time.time() + 8 * 86_400
-    monkeypatch.setattr(forget.time, "time", lambda: later)
+    monkeypatch.setattr(forget, "time", SimpleNamespace(time=lambda: later))
     assert recover(lake, forget_stream="ended") == ["Forgot the stream 'ended'; its entry was in 3 file(s)."]
     monkeypatch.undo()
     assert by_id(lake) == {**dict.fromkeys(range(30), "old"), 5: "A", 99: "new", 15: "B"}
