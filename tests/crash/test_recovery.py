@@ -151,6 +151,86 @@ def test_staging_of_a_living_writer_is_not_swept(tmp_path: Path, monkeypatch: py
     check_whole(lake, lakes.NEW)
 
 
+def test_removals_that_are_due_in_a_folder_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All new files are in place, no old one is gone, and another data set has the name: the journal is not litter."""
+    lake, moved = lakes.make(tmp_path / "lake"), tmp_path / "lake_old"
+    with monkeypatch.context() as patched:
+        fail(patched, "remove", lambda path: path.endswith(".parquet"))
+        with pytest.raises(CommitUnfinishedError):
+            lakes.merge(lake, replace="new_file")
+    lake.rename(moved)
+    lake.mkdir()
+    with pytest.warns(UserWarning, match="commit for another folder"):
+        lakes.merge(lake, ONE)
+    assert recover(str(moved))
+    check_whole(moved, lakes.NEW)
+
+
+def test_a_commit_is_not_finished_in_another_folder(tmp_path: Path) -> None:
+    lake, moved = lakes.make(tmp_path / "lake"), tmp_path / "lake_old"
+    record(lake)
+    lake.rename(moved)
+    lake.mkdir()
+    with pytest.warns(UserWarning, match="commit for another folder"):
+        assert recover(str(lake), finish=True) == []
+    assert rows(lake) == []
+    recover(str(moved))
+    check_whole(moved, lakes.NEW)
+
+
+@pytest.mark.parametrize("copied", ["copy", "lake"])
+def test_a_copy_beside_a_folder_that_was_renamed(tmp_path: Path, copied: str) -> None:
+    """The journal belongs to the folder it was written for; the copy could only take it away."""
+    lake, moved, copy = lakes.make(tmp_path / "lake"), tmp_path / "lake_old", tmp_path / copied
+    record(lake, done=1)
+    lake.rename(moved)
+    subprocess.run(["cp", "-a", moved, copy], check=True)
+    check_refused(copy, "on the original of this copy")
+    recover(str(moved))
+    assert lakes.holds(moved, lakes.NEW)
+    recover(str(copy), discard=True)
+    check_whole(copy, lakes.OLD | {0: "new"})
+
+
+def test_a_marker_that_was_removed_by_hand(tmp_path: Path) -> None:
+    lake = lakes.make(tmp_path / "lake")
+    record(lake, done=1)
+    next(lake.glob(".fsspeckit-commit-*")).rmdir()
+    with pytest.warns(UserWarning, match=r"half done, and the data set has no marker.*--discard .*--finish"):
+        assert recover(str(lake)) == []
+    assert recover(str(lake), finish=True)
+    check_whole(lake, lakes.NEW)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("step", ["journal", "first", "last"])
+def test_a_folder_that_is_moved_while_a_commit_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, mode: Any, replaced: bool
+) -> None:
+    """Its files neither go to the folder that took its name nor make a new one."""
+    lake, moved, rename = lakes.make(tmp_path / "lake"), tmp_path / "moved", LocalStorage.rename
+    last = {"journal": "journal.json", "first": "-00000.parquet", "last": "-00003.parquet"}[step]
+
+    def move(storage: LocalStorage, source: str, target: str) -> None:
+        rename(storage, source, target)
+        if target.endswith(last) and not moved.exists():
+            lake.rename(moved)
+            if replaced:
+                lake.mkdir()
+
+    rows_of = {1000 + i: "later" for i in range(10)}
+    source = pa.table({"id": list(rows_of), "x": list(rows_of.values())})
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "rename", move)
+        with pytest.raises(Exception, match=r"was moved or replaced (while|meanwhile)"):
+            PyArrowDatasetIO().write_dataset(source, str(lake), mode=mode, max_rows_per_file=3)
+    assert not lake.exists() or not list(lake.iterdir())
+    recover(str(moved))
+    done = rows_of | (lakes.OLD if mode == "append" else {})
+    check_whole(moved, lakes.OLD if step == "journal" else done)
+
+
 # Copies
 
 

@@ -6,7 +6,7 @@
 | marker | no journal | moved, copied or mounted elsewhere | refused: the journal is where the folder was |
 | no marker | journal, nothing of it done | the writer died before it could commit | cleared away |
 | no marker | journal, all of it done | the writer died while it cleared up | cleared away |
-| no marker | journal of another folder | the data set was moved away, or deleted | left alone, and named |
+| no marker | journal, half of it done | of another folder, that was moved away or deleted | left alone, and named |
 | no marker | staging without a journal | a writer died, or its folder was moved | cleared away if it is dead |
 """
 
@@ -138,21 +138,19 @@ def does_not_fit(location: Location, misfits: list[str]) -> CommitUnfinishedErro
 
 def _find_staging(location: Location, commit: str) -> str | None:
     """The staging of a commit: in this data set's own place, or beside it, where it was before a `mv` of the folder."""
-    own, storage = staging.homes(location), location.storage
-    beside = [n for n in storage.names(location.parent) if n.startswith(staging.HOME)]
-    others = [
-        posixpath.join(location.parent, name)
-        for name in beside
-        if not marker.is_made(_sibling(location, name.removeprefix(staging.HOME)), commit)  # else one is a copy
-    ]
-    folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *others]]
+    storage, own = location.storage, staging.homes(location)
+    beside = [posixpath.join(location.parent, n) for n in storage.names(location.parent) if n.startswith(staging.HOME)]
+    folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *beside]]
     plain = [f for f in folders if not storage.is_link(posixpath.dirname(f)) and not storage.is_link(f)]
-    return next((folder for folder in plain if journal.exists(location, folder)), None)
+    found = next((folder for folder in plain if journal.exists(location, folder)), None)
+    return None if found is None or _is_of_an_original(location, found, commit) else found
 
 
-def _sibling(location: Location, name: str) -> Location:
-    root = posixpath.join(location.parent, name)
-    return Location(location.storage, root, root)
+def _is_of_an_original(location: Location, folder: str, commit: str) -> bool:
+    """Is the data set a copy, beside the folder that the journal was written for? That one needs it."""
+    if folder.startswith(f"{location.root}/") or not marker.is_beside(location, commit):
+        return False
+    return not Steps(location, folder, journal.read(location, folder)).in_its_place
 
 
 def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
@@ -172,27 +170,38 @@ def _clear(location: Location, folder: str, way: Way | None, new: bool) -> str |
         if not ours:  # its writer lives: the data set that it works on was moved away
             return None
         if journal.exists(location, folder) and way != "discard":
-            record = journal.read(location, folder)
-            steps = Steps(location, folder, record)
-            if way == "finish" or (record.is_first_form and not new):
+            steps = Steps(location, folder, journal.read(location, folder))
+            if _is_to_finish(steps, staging.commit_of(folder), way, new):
                 return _finish(location, folder, staging.commit_of(folder), way)
-            if record.is_first_form or not _is_litter(steps):
-                warnings.warn(_of_another(location, folder, record), stacklevel=2)
+            if steps.journal.is_first_form or not _is_litter(steps):
+                warnings.warn(_left_alone(steps), stacklevel=2)
                 return None
         staging.discard(location, folder)
         return f"removed the unfinished work in {folder}"
 
 
+def _is_to_finish(steps: Steps, commit: str, way: Way | None, new: bool) -> bool:
+    """A journal without a marker is finished if it is of the first form, or half done here and that is asked for."""
+    if steps.journal.is_first_form:
+        return way == "finish" or not new
+    return way == "finish" and not _is_litter(steps) and not marker.is_beside(steps.location, commit)
+
+
 def _is_litter(steps: Steps) -> bool:
     """A journal without a marker: is all of it done, or was it never begun, and written for this very folder?"""
-    if steps.staged == 0:
-        return True
-    return steps.in_its_place and steps.staged == len(steps.journal.additions)
+    return steps.is_done or (steps.in_its_place and not steps.is_begun)
 
 
-def _of_another(location: Location, folder: str, record: journal.Journal) -> str:
+def _left_alone(steps: Steps) -> str:
+    location, record = steps.location, steps.journal
+    if steps.in_its_place:
+        return (
+            f"{steps.staging} holds a commit to {location.shown} that is half done, and the data set has no marker of "
+            "it: that was removed by hand, or `fsspeckit recover --discard` was interrupted. The commit is left alone. "
+            f"Run `fsspeckit recover --discard {location.shown}` to give it up, or `--finish` to carry it out."
+        )
     return (
-        f"{folder} holds a commit for another folder than the one that is now {location.shown}: that one was "
+        f"{steps.staging} holds a commit for another folder than the one that is now {location.shown}: that one was "
         f"{record.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was moved, "
         "run `fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard "
         f"{location.shown}` removes what is left of it."

@@ -22,7 +22,7 @@ from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, owner, staging
 from fsspeckit.core.commit.recovery import Way, does_not_fit, recover_locked, unfinished, warn_unfinished
-from fsspeckit.core.commit.steps import MisfitError, Steps
+from fsspeckit.core.commit.steps import MisfitError, Steps, moved
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
     DatasetMergeError,
@@ -149,6 +149,8 @@ class Session:
 
     def stage(self, folders: Sequence[str]) -> str:
         """The staging folder, made on first use; a rename from it into `folders` is known to work."""
+        if os.getpid() != self._process:  # it has no lock
+            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
         unknown = sorted({*folders} - self._probed)
         self._probed.update(unknown)
         if self._staging is None:
@@ -172,6 +174,7 @@ class Session:
         gone = [f for f in removed if f.path not in replaced]
         record = journal.plan(self.location, folder, staged, [*gone, *summaries], expected)
         journal.write(self.location, folder, record)
+        self._check_place()  # once more: it takes a while to make all that durable
         self._record(Steps(self.location, folder, record))
 
     def _record(self, steps: Steps) -> None:
@@ -210,12 +213,12 @@ class Session:
         self._state = "recorded"
         steps.apply()
         marker.remove(self.location, commit)
+        if not self._is_here():  # the marker is elsewhere, and needs the journal
+            raise moved(self.location)
         self._state = "done"
 
     def _check_place(self) -> None:
-        """Refuse in a forked child, which has no lock, and where the path has come to name another folder."""
-        if os.getpid() != self._process:
-            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        """Refuse where the path has come to name another folder."""
         if not self._is_here():
             raise TargetChangedError(
                 f"{self.location.shown} was moved or replaced while the merge was under way; nothing was changed.",

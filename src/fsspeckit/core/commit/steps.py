@@ -6,6 +6,7 @@ about to replace or remove, at the last moment: what is not as the journal expec
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import time
 from collections.abc import Iterator
@@ -36,12 +37,18 @@ class Steps:
     def apply(self) -> None:
         """Do what is due, and make it durable."""
         folders: set[str] = set()
-        for addition in self.journal.additions:
-            self._add(addition, folders)
-        for removal in self.journal.removals:
-            self._remove(removal, folders)
+        here = inode_of(self.location)
+        for step in self._steps():
+            self._check_place(here)
+            self._add(step, folders) if isinstance(step, Addition) else self._remove(step, folders)
+        self._check_place(here)
         for folder in sorted(folders):
             self.location.storage.sync_folder(folder)
+
+    def _check_place(self, inode: int) -> None:
+        """Files may not go to another folder that took the data set's path, nor make a new one there."""
+        if inode_of(self.location) != inode:
+            raise moved(self.location)
 
     def misfits(self) -> list[str]:
         """What keeps the journal from being carried out; looks, and changes nothing."""
@@ -65,9 +72,14 @@ class Steps:
         return self.journal.inode != 0 and self.journal.inode == inode_of(self.location)
 
     @property
-    def staged(self) -> int:
-        """How many staged files wait."""
-        return sum(map(self._is_staged, self.journal.additions))
+    def is_begun(self) -> bool:
+        """Has a staged file left its place?"""
+        return not all(map(self._is_staged, self.journal.additions))
+
+    @property
+    def is_done(self) -> bool:
+        """Is all of it in place? Removals alone do not tell: files are missing in any other folder too."""
+        return bool(self.journal.additions) and all(self.progress(step) == "done" for step in self._steps())
 
     def undo(self) -> str:
         """Give the commit up. New files go if no old one is gone or replaced yet, else all stays as it is; says so."""
@@ -148,6 +160,10 @@ class Steps:
             return f"{step.path}: to be written over {_state(step.before)}, is {_state(there)}"
         staged = self._staged(step)
         return f"{step.path}: expected the {step.after.size:,} bytes of {staged}, which is gone, is {_state(there)}"
+
+
+def moved(location: Location) -> OSError:
+    return OSError(errno.ESTALE, "the folder was moved or replaced meanwhile", location.root)
 
 
 def _state(state: State | FileInfo | None) -> str:
