@@ -73,6 +73,7 @@ HOSTILE = {
     "first form upwards": _first_form([{"staged": "file-00000", "path": "../victim", "size": 4}]),
     "a step with less in it": _journal([{"path": "b.parquet"}]),
     "a size that is none": _journal([{"staged": "a", "path": "f7.parquet", "after": {**STATE, "size": "x"}}]),
+    "an endless size": _removal("f0.parquet").replace('"size": ', '"size": Infinity, "was": '),
     "a list": "[]",
     "a number": "1",
     "null": "null",

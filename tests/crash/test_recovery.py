@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import pytest
 
 from crash import lakes
 from fsspeckit.api import recover
-from fsspeckit.core.errors import CommitUnfinishedError, StorageError
+from fsspeckit.core.errors import ArgumentError, CommitUnfinishedError, StorageError, TargetError
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.report.inspection import inspect
 from support import rows
 
 ONE = pa.table({"id": [1000], "x": ["later"]})
@@ -461,6 +463,55 @@ def test_errors_of_the_file_system_in_our_words(
     assert lakes.fingerprint(lake) == before
     lakes.merge(lake)
     check_whole(lake, lakes.NEW)
+
+
+LOOKS: dict[str, Callable[[str], object]] = {
+    "read": lambda lake: PyArrowDatasetIO().read(lake),
+    "plan": lambda lake: PyArrowDatasetIO().plan(ONE, lake, "upsert", ["id"]),
+    "inspect": inspect,
+    "recover": recover,
+}
+
+
+@pytest.mark.parametrize("method", ["names", "folders"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_errors_of_the_file_system_for_those_who_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str, method: str
+) -> None:
+    lake = lakes.make(tmp_path / "lake")
+    fail(monkeypatch, method, lambda path: True, code=errno.EACCES)
+    with pytest.raises(StorageError, match=rf"{lake}: .*Permission denied.* Nothing was (begun|changed)") as raised:
+        LOOKS[look](str(lake))
+    assert raised.value.errno == errno.EACCES
+
+
+@pytest.mark.parametrize("look", ["read", "plan", "inspect"])
+def test_readers_need_not_see_the_staging_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """A merge under way may keep its folder to itself; the marker tells what there is to tell."""
+    lake = lakes.make(tmp_path / "lake")
+    record(lake)
+    fail(monkeypatch, "names", lambda path: path.endswith(".fsspeckit-lake"), code=errno.EACCES)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        LOOKS[look](str(lake))
+    assert look == "inspect" or "unfinished commit" in str(warned[0].message)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_paths_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str) -> None:
+    with pytest.raises(ArgumentError, match="null"):
+        LOOKS[look](f"{tmp_path}/a\0b")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TargetError, match="is a file"):
+        LOOKS[look](f"{tmp_path}/file")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ArgumentError, match=r"The working directory .*No such file or directory"):
+        LOOKS[look]("lake")
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:

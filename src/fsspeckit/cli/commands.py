@@ -131,9 +131,9 @@ def recover(
     from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
 
-    if not _exists(target):
-        raise ArgumentError(f"{target} does not exist.")
     done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard, forget_stream=forget_stream)
+    if not done and not _exists(target):
+        raise ArgumentError(f"{target} does not exist.")
     if as_json:
         emit_json({"target": target, "done": done})
     else:

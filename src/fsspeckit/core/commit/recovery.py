@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import warnings
 from typing import Literal
@@ -19,6 +20,7 @@ from typing import Literal
 from fsspeckit.core.commit import journal, marker, staging
 from fsspeckit.core.commit.steps import MisfitError, Steps
 from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.plan.listing import looking
 from fsspeckit.core.storage import Location
 
 Way = Literal["finish", "discard"]
@@ -54,9 +56,11 @@ def unfinished(location: Location) -> list[str]:
     """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
     if not location.storage.is_dir(location.root):
         return []
-    found = [marker.path(location, commit) for commit in marker.commits(location)]
-    found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
-    return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
+    with looking(location):
+        found = [marker.path(location, commit) for commit in marker.commits(location)]
+        with contextlib.suppress(PermissionError):  # a writer of another user keeps its staging to itself
+            found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
+        return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
 
 
 def warn_unfinished(location: Location) -> None:

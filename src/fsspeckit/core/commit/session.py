@@ -32,7 +32,7 @@ from fsspeckit.core.errors import (
     TargetError,
 )
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.plan.listing import check_plain, list_files, summary_files
+from fsspeckit.core.plan.listing import check_plain, list_files, looking, summary_files
 from fsspeckit.core.storage import Location
 
 __all__ = ["Session", "check_unchanged", "recover", "unfinished", "warn_unfinished", "writing"]
@@ -58,10 +58,12 @@ def recover(location: Location, lock_timeout: float = 60, way: Way | None = None
 
     What does not fit is refused, unless `way` says to `finish` it all the same or to `discard` it.
     """
-    if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
-        return []
-    with _holding(location, lock_timeout) as (_, made):
-        return recover_locked(location, way, new=bool(made))
+    with looking(location):
+        check_plain(location)
+        if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
+            return []
+        with _holding(location, lock_timeout) as (_, made):
+            return recover_locked(location, way, new=bool(made))
 
 
 @contextlib.contextmanager
