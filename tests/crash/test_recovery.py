@@ -326,9 +326,10 @@ def test_to_finish_all_the_same(tmp_path: Path) -> None:
     check_whole(lake, lakes.NEW)
 
 
+@pytest.mark.parametrize("replace", ["in_place", "new_file"])
 @pytest.mark.parametrize("name", ["f0.parquet", "f1.parquet"])
 def test_a_file_that_changes_between_the_check_and_its_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, replace: Any
 ) -> None:
     """The window is as small as one file's own step."""
     lake, make_folder = lakes.make(tmp_path / "lake"), LocalStorage.make_folder
@@ -340,8 +341,10 @@ def test_a_file_that_changes_between_the_check_and_its_rename(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "make_folder", change)
-        with pytest.raises(CommitUnfinishedError, match=rf"recorded, but .*{name}: to be written over .*, is .* bytes"):
-            lakes.merge(lake)
+        with pytest.raises(
+            CommitUnfinishedError, match=rf"recorded, but .*{name}: to be (written|removed).*, is .* by"
+        ):
+            lakes.merge(lake, replace=replace)
     assert {"id": 7777, "x": "foreign"} in rows(lake)
 
 
@@ -361,6 +364,26 @@ def test_new_files_are_taken_back(tmp_path: Path) -> None:
     (said,) = recover(str(lake), discard=True)
     assert said.endswith("2 new file(s) taken back, no other file was touched")
     assert lakes.snapshot(tmp_path) == before
+
+
+def test_new_files_are_taken_back_in_a_copy_with_new_times(tmp_path: Path) -> None:
+    """Their names are theirs alone, and their size fits; else each key would stand twice."""
+    record(lakes.make(tmp_path / "a/lake"), done=2, replace="new_file")
+    shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
+    (said,) = recover(str(tmp_path / "b/lake"), discard=True)
+    assert said.endswith("2 new file(s) taken back, no other file was touched")
+    check_whole(tmp_path / "b/lake", lakes.OLD)
+
+
+def test_keys_that_stand_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some old files are gone already, others are not: the user is told."""
+    lake = lakes.make(tmp_path / "lake")
+    with monkeypatch.context() as patched:
+        fail(patched, "remove", lambda path: path.endswith(".parquet"), after=1)
+        with pytest.raises(CommitUnfinishedError):
+            lakes.merge(lake, replace="new_file")
+    (said,) = recover(str(lake), discard=True)
+    assert "removed are f0.parquet; as before are f1.parquet, f2.parquet, whose rows may stand in new files too" in said
 
 
 def test_one_way_or_the_other(tmp_path: Path) -> None:

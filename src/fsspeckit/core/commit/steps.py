@@ -92,15 +92,19 @@ class Steps:
                 self.location.storage.remove(path)
                 self.location.storage.sync_folder(posixpath.dirname(path))
             return f"{len(placed)} new file(s) taken back, no other file was touched"
-        old = [s.path for s in self._steps() if s not in placed and s not in removed]
+        replaced = [a.path for a in self.journal.additions if a not in placed and a.before is not None]
+        doubled = [r.path for r in self.journal.removals if r not in removed]
         return (
             f"half of it stays: new are {_names(a.path for a in placed)}; removed are "
-            f"{_names(r.path for r in removed)}; as before are {_names(iter(old))}"
+            f"{_names(r.path for r in removed)}; as before are {_names(iter([*replaced, *doubled]))}"
+            f"{', whose rows may stand in new files too' if doubled else ''}"
         )
 
     def _is_as_put(self, addition: Addition) -> bool:
         there = self._stat(addition.path)
-        return there is None or self._fits(there, addition.after)
+        if there is None or self.in_its_place:
+            return there is None or self._fits(there, addition.after)
+        return there.size == addition.after.size  # a copy has other times; the name is the commit's own
 
     def _steps(self) -> Iterator[Addition | Removal]:
         yield from self.journal.additions
