@@ -240,8 +240,9 @@ def test_a_forked_child_that_ends_does_not_unlock_its_parents_merge(lake: Path, 
     _check_no_litter(lake)
 
 
-def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any]) -> None:
-    owner = writer("fork-go-on", lake)
+@pytest.mark.parametrize("staged", [0, 1])
+def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any], staged: int) -> None:
+    owner = writer("fork-go-on", lake, staged)
     go(owner)
     assert expect(owner, "done") == ["7"]
     assert _values(lake)[1] == "held"

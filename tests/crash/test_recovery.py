@@ -117,9 +117,20 @@ def test_a_folder_that_was_moved_away_from_its_journal(tmp_path: Path) -> None:
     check_refused(tmp_path / "there/lake", r"marker of an unfinished commit.*was moved, copied or mounted.*--discard")
     with pytest.warns(UserWarning, match="unfinished commit"):
         PyArrowDatasetIO().read(str(tmp_path / "there/lake"))
-    shutil.move(tmp_path / "there/lake", tmp_path / "here/lake")
-    lakes.merge(tmp_path / "here/lake", ONE)
-    check_whole(tmp_path / "here/lake", lakes.NEW | {1000: "later"})
+    with pytest.warns(UserWarning, match=r"move .*here/\.fsspeckit-lake to beside it"):
+        lakes.merge(tmp_path / "here/lake", ONE)  # another one
+    shutil.move(tmp_path / "here/.fsspeckit-lake", tmp_path / "there/.fsspeckit-lake")
+    lakes.merge(tmp_path / "there/lake", ONE)
+    check_whole(tmp_path / "there/lake", lakes.NEW | {1000: "later"})
+
+
+def test_a_folder_that_was_moved_back(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    record(lakes.make(tmp_path / "lake"), done=1)
+    shutil.move(tmp_path / "lake", tmp_path / "there/lake")
+    shutil.move(tmp_path / "there/lake", tmp_path / "lake")
+    lakes.merge(tmp_path / "lake", ONE)
+    check_whole(tmp_path / "lake", lakes.NEW | {1000: "later"})
 
 
 def test_a_folder_that_is_replaced_while_a_merge_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +276,7 @@ def test_a_copy_of_the_folder_alone(tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()
     for copy in (tmp_path / "backup/lake", tmp_path / "copy"):
         shutil.copytree(tmp_path / "lake", copy)
-        check_refused(copy, r"run `fsspeckit recover` where the folder was, or on the original"[1:])
+        check_refused(copy, r"if it is a copy, on the original of this copy, and copy again")
         (said,) = recover(str(copy), discard=True)
         assert "the files stay as they are" in said
         assert lakes.holds(copy, lakes.OLD | {0: "new"})
@@ -317,6 +328,15 @@ def test_what_is_newer_is_not_overwritten(tmp_path: Path, replace: Any) -> None:
     check_whole(lake, foreign)
 
 
+def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:
+    """As a program leaves it that copies times: only the inode tells."""
+    lake = lakes.make(tmp_path / "lake")
+    record(lake)
+    subprocess.run(["cp", "-p", lake / "f1.parquet", tmp_path / "copy"], check=True)
+    (tmp_path / "copy").rename(lake / "f1.parquet")
+    check_refused(lake, r"f1\.parquet: to be written over .*, is [\d,]+ bytes")
+
+
 def test_to_finish_all_the_same(tmp_path: Path) -> None:
     lake = lakes.make(tmp_path / "lake")
     record(lake, done=1)
@@ -346,6 +366,18 @@ def test_a_file_that_changes_between_the_check_and_its_rename(
         ):
             lakes.merge(lake, replace=replace)
     assert {"id": 7777, "x": "foreign"} in rows(lake)
+
+
+def test_staged_files_that_are_gone(tmp_path: Path) -> None:
+    """Only one way out is left, and only that one is named; the shell can take it as it stands."""
+    lake = lakes.make(tmp_path / "a lake")
+    record(lake)
+    next(tmp_path.glob(".fsspeckit-a lake/.staging_*/file-00001")).unlink()
+    check_refused(lake, rf"f1\.parquet: expected the .*--finish '{lake}'.*--discard '{lake}'")
+    with pytest.raises(CommitUnfinishedError, match=r"which is gone.*files, then run `fsspeckit recover --discard"):
+        recover(str(lake), finish=True)
+    recover(str(lake), discard=True)
+    check_whole(lake, lakes.OLD)
 
 
 def test_half_of_it_stays(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import shlex
 import warnings
 from typing import Literal
 
@@ -80,7 +81,7 @@ def _refuse_neighbours(location: Location) -> None:
     for folder in [*marker.commits_above(location), *inside]:
         raise CommitUnfinishedError(
             f"{folder}, a data set {'inside' if folder in inside else 'above'} {location.shown}, has an unfinished "
-            f"commit. Run `fsspeckit recover {folder}` first; nothing was changed.",
+            f"commit. Run `fsspeckit recover {shlex.quote(folder)}` first; nothing was changed.",
             operation="recover",
         )
 
@@ -106,7 +107,7 @@ def _finish(location: Location, folder: str, commit: str, way: Way | None) -> st
     steps = Steps(location, folder, journal.read(location, folder), force=way == "finish")
     misfits = steps.misfits()
     if misfits:
-        raise does_not_fit(location, misfits)
+        raise does_not_fit(location, misfits, lost=steps.force)
     try:
         steps.apply()
     except MisfitError as error:
@@ -129,13 +130,14 @@ def _give_up(location: Location, folder: str, commit: str) -> str:
     return f"gave up the commit in {folder}: {said}"
 
 
-def does_not_fit(location: Location, misfits: list[str]) -> CommitUnfinishedError:
+def does_not_fit(location: Location, misfits: list[str], lost: bool = False) -> CommitUnfinishedError:
+    """`lost`: not even `--finish` can help, for staged files are gone."""
     more = f"; and {len(misfits) - 5} more" if len(misfits) > 5 else ""
+    finish = f"`fsspeckit recover --finish {location.quoted}` to carry the commit out all the same, or "
     return CommitUnfinishedError(
         f"A commit to {location.shown} is recorded, but the data set is no longer as the commit expects it. "
-        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run `fsspeckit "
-        f"recover --finish {location.shown}` to carry the commit out all the same, or `fsspeckit recover --discard "
-        f"{location.shown}` to give it up.",
+        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run "
+        f"{'' if lost else finish}`fsspeckit recover --discard {location.quoted}` to give it up.",
         operation="recover",
     )
 
@@ -161,9 +163,11 @@ def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
     return CommitUnfinishedError(
         f"{location.shown} has the marker of an unfinished commit ({marker.path(location, commit)}), but the journal "
         f"{staging.PREFIX}{commit} is not beside it: the folder was moved, copied or mounted here while the commit was "
-        f"under way, and some of its files may be old, others new. Run `fsspeckit recover` where the folder was, or on "
-        f"the original of this copy, and copy again; or run `fsspeckit recover --discard {location.shown}` to take the "
-        "files as they are. Nothing was changed.",
+        "under way, and some of its files may be old, others new. If it was moved, move the folder "
+        f"{staging.HOME}<name> from where it was to beside it, and run `fsspeckit recover {location.quoted}`; if it is "
+        "mounted, run `fsspeckit recover` where it comes from; if it is a copy, on the original of this copy, and copy "
+        f"again; or run `fsspeckit recover --discard {location.quoted}` to take the files as they are. Nothing was "
+        "changed.",
         operation="recover",
     )
 
@@ -202,13 +206,14 @@ def _left_alone(steps: Steps) -> str:
         return (
             f"{steps.staging} holds a commit to {location.shown} that is half done, and the data set has no marker of "
             "it: that was removed by hand, or `fsspeckit recover --discard` was interrupted. The commit is left alone. "
-            f"Run `fsspeckit recover --discard {location.shown}` to give it up, or `--finish` to carry it out."
+            f"Run `fsspeckit recover --discard {location.quoted}` to give it up, or `--finish` to carry it out."
         )
     return (
         f"{steps.staging} holds a commit for another folder than the one that is now {location.shown}: that one was "
         f"{record.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was moved, "
-        "run `fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard "
-        f"{location.shown}` removes what is left of it."
+        f"move {posixpath.dirname(steps.staging)} to beside it, unless they still have one parent, and run `fsspeckit "
+        f"recover` on it where it is now; if it was deleted, `fsspeckit recover --discard {location.quoted}` removes "
+        "what is left of it."
     )
 
 

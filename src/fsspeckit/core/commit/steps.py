@@ -62,7 +62,7 @@ class Steps:
             return "done" if there is None else "due" if self._fits(there, step.before) else "misfit"
         if self._is_staged(step):
             return "due" if self._fits(there, step.before) else "misfit"
-        if there is None:
+        if there is None or (step.before != ANYTHING and self._fits(there, step.before)):
             return "lost"
         return "done" if there.size == step.after.size else "misfit"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -39,6 +40,11 @@ class Location:
 
     def show(self, path: str) -> str:
         return f"{self.shown.rstrip('/')}/{path}"
+
+    @property
+    def quoted(self) -> str:
+        """The path as a shell takes it."""
+        return shlex.quote(self.shown)
 
     @property
     def parent(self) -> str:
