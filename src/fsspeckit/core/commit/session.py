@@ -193,7 +193,8 @@ class Session:
                 raise
             raise CommitUnfinishedError(
                 f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
-                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write finishes it too.",
+                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
+                "finishes it too.",
                 operation="commit",
             ) from error
         except (KeyboardInterrupt, SystemExit):
