@@ -104,12 +104,13 @@ def _settle(location: Location, commit: str, way: Way | None) -> str:
 
 
 def _finish(location: Location, folder: str, commit: str, way: Way | None) -> str:
+    here = journal.inode_of(location)
     steps = Steps(location, folder, journal.read(location, folder), force=way == "finish")
     misfits = steps.misfits()
     if misfits:
         raise does_not_fit(location, misfits, lost=steps.force)
     try:
-        steps.apply()
+        steps.apply(here)
     except MisfitError as error:
         raise does_not_fit(location, [str(error)]) from None
     marker.remove(location, commit)

@@ -206,14 +206,14 @@ class Session:
     def _is_not_recorded(self, commit: str) -> bool:
         """Did the commit fail before its marker was made? Where that cannot be told, it did not."""
         with contextlib.suppress(OSError):
-            if self._state == "recording" and not marker.is_made(self.location, commit):
+            if self._state == "recording" and self._is_here() and not marker.is_made(self.location, commit):
                 self._state = "open"
                 return True
         return False
 
     def _finish(self, steps: Steps, commit: str) -> None:
         self._state = "recorded"
-        steps.apply()
+        steps.apply(steps.journal.inode)
         marker.remove(self.location, commit)
         if not self._is_here():  # the marker is elsewhere, and needs the journal
             raise moved(self.location)

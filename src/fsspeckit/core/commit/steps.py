@@ -34,10 +34,9 @@ class Steps:
     journal: Journal
     force: bool = False
 
-    def apply(self) -> None:
-        """Do what is due, and make it durable."""
+    def apply(self, here: int) -> None:
+        """Do what is due, and make it durable, as long as the data set is the folder with the inode `here`."""
         folders: set[str] = set()
-        here = inode_of(self.location)
         for step in self._steps():
             self._check_place(here)
             self._add(step, folders) if isinstance(step, Addition) else self._remove(step, folders)
