@@ -176,6 +176,15 @@ def test_inspect_of_an_empty_folder(call: Call) -> None:
     assert (said["rows"], said["files"]) == (0, [])
 
 
+def test_recover_of_a_data_set_that_was_deleted(call: Call) -> None:
+    """What a writer left beside it can be cleared away, and the folder does not come back."""
+    staging = Path(".fsspeckit-gone/.staging_" + "0" * 32)
+    staging.mkdir(parents=True)
+    (staging / "file-00000").write_text("half a file")
+    assert "removed the unfinished work" in call("recover", "gone", "--discard").stdout
+    assert not staging.parent.exists() and not Path("gone").exists()
+
+
 def test_recover_with_nothing_to_do(call: Call) -> None:
     assert "Nothing to recover" in call("recover", "lake").stdout
     assert json.loads(call("recover", "lake", "--json").stdout) == {"target": "lake", "done": []}

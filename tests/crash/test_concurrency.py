@@ -240,8 +240,9 @@ def test_a_forked_child_that_ends_does_not_unlock_its_parents_merge(lake: Path, 
     _check_no_litter(lake)
 
 
-def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any]) -> None:
-    owner = writer("fork-go-on", lake)
+@pytest.mark.parametrize("staged", [0, 1])
+def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any], staged: int) -> None:
+    owner = writer("fork-go-on", lake, staged)
     go(owner)
     assert expect(owner, "done") == ["7"]
     assert _values(lake)[1] == "held"
@@ -324,3 +325,19 @@ def _lake_of_eight_files(lake: Path) -> Path:
     tables = {f"f{i}.parquet": pa.table({"id": range(i, KEYS, 8), "x": ["0"] * (KEYS // 8)}) for i in range(8)}
     write_lake(lake, tables, row_group_size=25)
     return lake
+
+
+def test_a_forked_child_does_not_write_its_parents_staged_files(tmp_path: Path) -> None:
+    """Parent and child would write the same file, also after the parent has put it in place."""
+    storage = LocalStorage()
+    release = storage.claim(str(tmp_path))
+    assert release is not None
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(OSError):
+            storage.open_output(str(tmp_path / "file-00000"))
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not list(tmp_path.iterdir())
+    release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from crash import lakes
 from fsspeckit.api import recover
 from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.errors import CommitUnfinishedError
-from fsspeckit.core.storage import locate
+from fsspeckit.core.storage import LocalStorage, locate
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 COMMIT = "0" * 32
@@ -73,6 +74,7 @@ HOSTILE = {
     "first form upwards": _first_form([{"staged": "file-00000", "path": "../victim", "size": 4}]),
     "a step with less in it": _journal([{"path": "b.parquet"}]),
     "a size that is none": _journal([{"staged": "a", "path": "f7.parquet", "after": {**STATE, "size": "x"}}]),
+    "an endless size": _removal("f0.parquet").replace('"size": ', '"size": Infinity, "was": '),
     "a list": "[]",
     "a number": "1",
     "null": "null",
@@ -239,3 +241,42 @@ def test_folders_that_only_look_like_ours_are_left_alone(tmp_path: Path) -> None
     before = {k: v for k, v in lakes.fingerprint(tmp_path).items() if not k.startswith("lake/")}
     lakes.merge(lake)
     assert {k: v for k, v in lakes.fingerprint(tmp_path).items() if not k.startswith("lake/")} == before
+
+
+def test_what_is_made_durable_before_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut keeps what was synced. No kill shows that, so the calls are looked at."""
+    lake = lakes.make(tmp_path / "lake")
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        original = getattr(LocalStorage, name)
+
+        def call(storage: LocalStorage, *paths: str) -> Any:
+            calls.append(f"{name} {Path(paths[-1]).name}")
+            return original(storage, *paths)
+
+        monkeypatch.setattr(LocalStorage, name, call)
+
+    for name in ("sync_file", "sync_folder", "rename", "make_folder", "remove_folder", "remove"):
+        watch(name)
+    lakes.merge(lake)
+    ordered = [
+        r"sync_file file-00000",
+        r"sync_folder \.staging_\w+",
+        r"sync_file \.journal\.json",
+        r"rename journal\.json",
+        r"sync_folder \.staging_\w+",
+        r"sync_folder \.fsspeckit-lake",
+        r"make_folder \.fsspeckit-commit-\w+",
+        r"sync_folder lake",
+        r"rename f0\.parquet",
+        r"rename part-\S+\.parquet",
+        r"sync_folder lake",
+        r"remove_folder \.fsspeckit-commit-\w+",
+        r"sync_folder lake",
+        r"remove journal\.json",
+        r"sync_folder \.staging_\w+",
+    ]
+    left = iter(calls)
+    for step in ordered:
+        assert any(re.fullmatch(step, call) for call in left), f"{step} is missing or too late: {calls}"

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import pytest
 
 from crash import lakes
 from fsspeckit.api import recover
-from fsspeckit.core.errors import CommitUnfinishedError, StorageError
+from fsspeckit.core.errors import ArgumentError, CommitUnfinishedError, StorageError, TargetError
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.report.inspection import inspect
 from support import rows
 
 ONE = pa.table({"id": [1000], "x": ["later"]})
@@ -115,9 +117,20 @@ def test_a_folder_that_was_moved_away_from_its_journal(tmp_path: Path) -> None:
     check_refused(tmp_path / "there/lake", r"marker of an unfinished commit.*was moved, copied or mounted.*--discard")
     with pytest.warns(UserWarning, match="unfinished commit"):
         PyArrowDatasetIO().read(str(tmp_path / "there/lake"))
-    shutil.move(tmp_path / "there/lake", tmp_path / "here/lake")
-    lakes.merge(tmp_path / "here/lake", ONE)
-    check_whole(tmp_path / "here/lake", lakes.NEW | {1000: "later"})
+    with pytest.warns(UserWarning, match=r"move .*here/\.fsspeckit-lake to beside it"):
+        lakes.merge(tmp_path / "here/lake", ONE)  # another one
+    shutil.move(tmp_path / "here/.fsspeckit-lake", tmp_path / "there/.fsspeckit-lake")
+    lakes.merge(tmp_path / "there/lake", ONE)
+    check_whole(tmp_path / "there/lake", lakes.NEW | {1000: "later"})
+
+
+def test_a_folder_that_was_moved_back(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    record(lakes.make(tmp_path / "lake"), done=1)
+    shutil.move(tmp_path / "lake", tmp_path / "there/lake")
+    shutil.move(tmp_path / "there/lake", tmp_path / "lake")
+    lakes.merge(tmp_path / "lake", ONE)
+    check_whole(tmp_path / "lake", lakes.NEW | {1000: "later"})
 
 
 def test_a_folder_that_is_replaced_while_a_merge_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +162,88 @@ def test_staging_of_a_living_writer_is_not_swept(tmp_path: Path, monkeypatch: py
     lakes.after(monkeypatch, "rewrite", swap)
     lakes.merge(lake)
     check_whole(lake, lakes.NEW)
+
+
+def test_removals_that_are_due_in_a_folder_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All new files are in place, no old one is gone, and another data set has the name: the journal is not litter."""
+    lake, moved = lakes.make(tmp_path / "lake"), tmp_path / "lake_old"
+    with monkeypatch.context() as patched:
+        fail(patched, "remove", lambda path: path.endswith(".parquet"))
+        with pytest.raises(CommitUnfinishedError):
+            lakes.merge(lake, replace="new_file")
+    lake.rename(moved)
+    lake.mkdir()
+    with pytest.warns(UserWarning, match="commit for another folder"):
+        lakes.merge(lake, ONE)
+    assert recover(str(moved))
+    check_whole(moved, lakes.NEW)
+
+
+def test_a_commit_is_not_finished_in_another_folder(tmp_path: Path) -> None:
+    lake, moved = lakes.make(tmp_path / "lake"), tmp_path / "lake_old"
+    record(lake)
+    lake.rename(moved)
+    lake.mkdir()
+    with pytest.warns(UserWarning, match="commit for another folder"):
+        assert recover(str(lake), finish=True) == []
+    assert rows(lake) == []
+    recover(str(moved))
+    check_whole(moved, lakes.NEW)
+
+
+@pytest.mark.parametrize("copied", ["copy", "lake"])
+def test_a_copy_beside_a_folder_that_was_renamed(tmp_path: Path, copied: str) -> None:
+    """The journal belongs to the folder it was written for; the copy could only take it away."""
+    lake, moved, copy = lakes.make(tmp_path / "lake"), tmp_path / "lake_old", tmp_path / copied
+    record(lake, done=1)
+    lake.rename(moved)
+    subprocess.run(["cp", "-a", moved, copy], check=True)
+    check_refused(copy, "on the original of this copy")
+    recover(str(moved))
+    assert lakes.holds(moved, lakes.NEW)
+    recover(str(copy), discard=True)
+    check_whole(copy, lakes.OLD | {0: "new"})
+
+
+def test_a_marker_that_was_removed_by_hand(tmp_path: Path) -> None:
+    lake = lakes.make(tmp_path / "lake")
+    record(lake, done=1)
+    next(lake.glob(".fsspeckit-commit-*")).rmdir()
+    with pytest.warns(UserWarning, match=r"half done, and the data set has no marker.*--discard .*--finish"):
+        assert recover(str(lake)) == []
+    assert recover(str(lake), finish=True)
+    check_whole(lake, lakes.NEW)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("step", ["journal", "marker", "first", "last"])
+def test_a_folder_that_is_moved_while_a_commit_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, mode: Any, replaced: bool
+) -> None:
+    """Its files neither go to the folder that took its name nor make a new one."""
+    lake, moved = lakes.make(tmp_path / "lake"), tmp_path / "moved"
+    call = LocalStorage.make_folder if step == "marker" else LocalStorage.rename
+    last = {"journal": "journal.json", "marker": "-commit-", "first": "-00000.parquet", "last": "-00003.parquet"}[step]
+
+    def move(storage: LocalStorage, *paths: str) -> Any:
+        result = call(storage, *paths)
+        if last in paths[-1] and not moved.exists():
+            lake.rename(moved)
+            if replaced:
+                lake.mkdir()
+        return result
+
+    rows_of = {1000 + i: "later" for i in range(10)}
+    source = pa.table({"id": list(rows_of), "x": list(rows_of.values())})
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, call.__name__, move)
+        with pytest.raises(Exception, match=r"was moved or replaced (while|meanwhile)|recorded; do not repeat it"):
+            PyArrowDatasetIO().write_dataset(source, str(lake), mode=mode, max_rows_per_file=3)
+    assert not lake.exists() or not list(lake.iterdir())
+    recover(str(moved))
+    done = rows_of | (lakes.OLD if mode == "append" else {})
+    check_whole(moved, lakes.OLD if step == "journal" else done)
 
 
 # Copies
@@ -183,7 +278,7 @@ def test_a_copy_of_the_folder_alone(tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()
     for copy in (tmp_path / "backup/lake", tmp_path / "copy"):
         shutil.copytree(tmp_path / "lake", copy)
-        check_refused(copy, r"run `fsspeckit recover` where the folder was, or on the original"[1:])
+        check_refused(copy, r"if it is a copy, on the original of this copy, and copy again")
         (said,) = recover(str(copy), discard=True)
         assert "the files stay as they are" in said
         assert lakes.holds(copy, lakes.OLD | {0: "new"})
@@ -235,6 +330,15 @@ def test_what_is_newer_is_not_overwritten(tmp_path: Path, replace: Any) -> None:
     check_whole(lake, foreign)
 
 
+def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:
+    """As a program leaves it that copies times: only the inode tells."""
+    lake = lakes.make(tmp_path / "lake")
+    record(lake)
+    subprocess.run(["cp", "-p", lake / "f1.parquet", tmp_path / "copy"], check=True)
+    (tmp_path / "copy").rename(lake / "f1.parquet")
+    check_refused(lake, r"f1\.parquet: to be written over .*, is [\d,]+ bytes")
+
+
 def test_to_finish_all_the_same(tmp_path: Path) -> None:
     lake = lakes.make(tmp_path / "lake")
     record(lake, done=1)
@@ -244,9 +348,10 @@ def test_to_finish_all_the_same(tmp_path: Path) -> None:
     check_whole(lake, lakes.NEW)
 
 
+@pytest.mark.parametrize("replace", ["in_place", "new_file"])
 @pytest.mark.parametrize("name", ["f0.parquet", "f1.parquet"])
 def test_a_file_that_changes_between_the_check_and_its_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, replace: Any
 ) -> None:
     """The window is as small as one file's own step."""
     lake, make_folder = lakes.make(tmp_path / "lake"), LocalStorage.make_folder
@@ -258,9 +363,23 @@ def test_a_file_that_changes_between_the_check_and_its_rename(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "make_folder", change)
-        with pytest.raises(CommitUnfinishedError, match=rf"recorded, but .*{name}: to be written over .*, is .* bytes"):
-            lakes.merge(lake)
+        with pytest.raises(
+            CommitUnfinishedError, match=rf"recorded, but .*{name}: to be (written|removed).*, is .* by"
+        ):
+            lakes.merge(lake, replace=replace)
     assert {"id": 7777, "x": "foreign"} in rows(lake)
+
+
+def test_staged_files_that_are_gone(tmp_path: Path) -> None:
+    """Only one way out is left, and only that one is named; the shell can take it as it stands."""
+    lake = lakes.make(tmp_path / "a lake")
+    record(lake)
+    next(tmp_path.glob(".fsspeckit-a lake/.staging_*/file-00001")).unlink()
+    check_refused(lake, rf"f1\.parquet: expected the .*--finish '{lake}'.*--discard '{lake}'")
+    with pytest.raises(CommitUnfinishedError, match=r"which is gone.*files, then run `fsspeckit recover --discard"):
+        recover(str(lake), finish=True)
+    recover(str(lake), discard=True)
+    check_whole(lake, lakes.OLD)
 
 
 def test_half_of_it_stays(tmp_path: Path) -> None:
@@ -279,6 +398,26 @@ def test_new_files_are_taken_back(tmp_path: Path) -> None:
     (said,) = recover(str(lake), discard=True)
     assert said.endswith("2 new file(s) taken back, no other file was touched")
     assert lakes.snapshot(tmp_path) == before
+
+
+def test_new_files_are_taken_back_in_a_copy_with_new_times(tmp_path: Path) -> None:
+    """Their names are theirs alone, and their size fits; else each key would stand twice."""
+    record(lakes.make(tmp_path / "a/lake"), done=2, replace="new_file")
+    shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
+    (said,) = recover(str(tmp_path / "b/lake"), discard=True)
+    assert said.endswith("2 new file(s) taken back, no other file was touched")
+    check_whole(tmp_path / "b/lake", lakes.OLD)
+
+
+def test_keys_that_stand_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some old files are gone already, others are not: the user is told."""
+    lake = lakes.make(tmp_path / "lake")
+    with monkeypatch.context() as patched:
+        fail(patched, "remove", lambda path: path.endswith(".parquet"), after=1)
+        with pytest.raises(CommitUnfinishedError):
+            lakes.merge(lake, replace="new_file")
+    (said,) = recover(str(lake), discard=True)
+    assert "removed are f0.parquet; as before are f1.parquet, f2.parquet, whose rows may stand in new files too" in said
 
 
 def test_one_way_or_the_other(tmp_path: Path) -> None:
@@ -381,6 +520,55 @@ def test_errors_of_the_file_system_in_our_words(
     assert lakes.fingerprint(lake) == before
     lakes.merge(lake)
     check_whole(lake, lakes.NEW)
+
+
+LOOKS: dict[str, Callable[[str], object]] = {
+    "read": lambda lake: PyArrowDatasetIO().read(lake),
+    "plan": lambda lake: PyArrowDatasetIO().plan(ONE, lake, "upsert", ["id"]),
+    "inspect": inspect,
+    "recover": recover,
+}
+
+
+@pytest.mark.parametrize("method", ["names", "folders"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_errors_of_the_file_system_for_those_who_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str, method: str
+) -> None:
+    lake = lakes.make(tmp_path / "lake")
+    fail(monkeypatch, method, lambda path: True, code=errno.EACCES)
+    with pytest.raises(StorageError, match=rf"{lake}: .*Permission denied.* Nothing was (begun|changed)") as raised:
+        LOOKS[look](str(lake))
+    assert raised.value.errno == errno.EACCES
+
+
+@pytest.mark.parametrize("look", ["read", "plan", "inspect"])
+def test_readers_need_not_see_the_staging_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """A merge under way may keep its folder to itself; the marker tells what there is to tell."""
+    lake = lakes.make(tmp_path / "lake")
+    record(lake)
+    fail(monkeypatch, "names", lambda path: path.endswith(".fsspeckit-lake"), code=errno.EACCES)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        LOOKS[look](str(lake))
+    assert look == "inspect" or "unfinished commit" in str(warned[0].message)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_paths_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str) -> None:
+    with pytest.raises(ArgumentError, match="null"):
+        LOOKS[look](f"{tmp_path}/a\0b")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TargetError, match="is a file"):
+        LOOKS[look](f"{tmp_path}/file")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ArgumentError, match=r"The working directory .*No such file or directory"):
+        LOOKS[look]("lake")
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:

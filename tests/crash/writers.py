@@ -118,10 +118,10 @@ def fork_and_exit_in_merge(lake: str) -> None:
     say("done")
 
 
-def fork_and_go_on(lake: str) -> None:
-    """Merge, and let a forked child go on with the same merge: it has no lock, and may not commit."""
+def fork_and_go_on(lake: str, staged: int) -> None:
+    """Merge, and let a forked child go on with the same merge: it has no lock, and may not stage, write or commit."""
     children: list[int] = []
-    _before("rewrite", lambda: children.append(os.fork()))
+    _before("rewrite" if staged else "match", lambda: children.append(os.fork()))
     try:
         PyArrowDatasetIO().merge(pa.table({"id": [1], "x": ["held"]}), lake, "upsert", ["id"])
     except Exception as error:

@@ -7,6 +7,8 @@ import datetime as dt
 import errno
 import inspect
 import math
+import os
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -528,6 +530,9 @@ def test_replacing_files_is_all_or_none(tmp_path: Path, monkeypatch: pytest.Monk
         def fail(storage: LocalStorage, source: str, target: str) -> None:
             if target.endswith(name):
                 raise OSError(errno.EIO, "broken disk")
+            assert Path(source).parent != Path(staging), (
+                "killed now, the next writer would clear the caller's file away"
+            )
             rename(storage, source, target)
 
         with monkeypatch.context() as patched:
@@ -535,15 +540,35 @@ def test_replacing_files_is_all_or_none(tmp_path: Path, monkeypatch: pytest.Monk
             manager.atomic_replace_files(sources, targets)
 
     with pytest.raises(OSError, match=r"broken disk.*Nothing was changed"):
-        replace_failing_at("file-00001")
+        replace_failing_at("journal.json")
     assert [row["id"] for row in rows(lake) if row["id"] < 10] == [1, 2]
     assert all(Path(source).exists() for source in sources)
-    with pytest.raises(CommitUnfinishedError, match=r"recorded; do not repeat it.*broken disk"):
+    with pytest.raises(CommitUnfinishedError, match=rf"recorded; do not repeat it.*broken disk.*recover {lake}`"):
         replace_failing_at("b.parquet")
     recover(lake)
     manager.cleanup_staging_files()
     assert [row["id"] for row in rows(lake)] == [10, 20]
     assert all_names(lake) == ["a.parquet", "p=1", "p=1/b.parquet"]
+
+
+def test_replacing_files_by_files_from_anywhere(tmp_path: Path) -> None:
+    """By files of the data set itself, by one file twice, from another file system, into a new folder."""
+    lake = write_lake(tmp_path / "lake", {"a.parquet": pa.table({"id": [1]}), "b.parquet": pa.table({"id": [2]})})
+    replace, a, b = api.IncrementalFileManager().atomic_replace_files, f"{lake}/a.parquet", f"{lake}/b.parquet"
+    replace((f for f in [a, b]), (f for f in [b, a]))
+    assert [pq.read_table(f)["id"].to_pylist() for f in (a, b)] == [[2], [1]]
+    replace([a, a], [b, f"{lake}/p/c.parquet"])
+    assert [row["id"] for row in rows(lake)] == [2, 2]
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as elsewhere:
+        write_lake(elsewhere, {"x": pa.table({"id": [3]})})
+        replace([f"{elsewhere}/x"], [b])
+        assert not os.listdir(elsewhere)
+        with pytest.raises(ValueError, match="no folder in common"):
+            replace([b, b], ["/nowhere/x.parquet", b])
+        with pytest.raises(FileNotFoundError, match="nothing was replaced"):
+            replace([elsewhere], [b])
+    assert [row["id"] for row in rows(lake)] == [3, 2]
+    assert all_names(tmp_path) == ["lake", "lake/b.parquet", "lake/p", "lake/p/c.parquet"]
 
 
 def test_files_that_are_no_data_are_not_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any
 
@@ -105,7 +106,8 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
     if found.unfinished:
         say(
             "Warning",
-            f"unfinished commit in {target}; rows may be missing or doubled until `fsspeckit recover {target}`.",
+            f"unfinished commit in {target}; rows may be missing or doubled until "
+            f"`fsspeckit recover {shlex.quote(target)}`.",
         )
     if as_json:
         emit_json(document(found, target))
@@ -131,9 +133,9 @@ def recover(
     from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
 
-    if not _exists(target):
-        raise ArgumentError(f"{target} does not exist.")
     done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard, forget_stream=forget_stream)
+    if not done and not _exists(target):
+        raise ArgumentError(f"{target} does not exist.")
     if as_json:
         emit_json({"target": target, "done": done})
     else:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import posixpath
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from fsspeckit.core.commit import staging
-from fsspeckit.core.commit.session import Session, writing
+from fsspeckit.core.commit.session import writing
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergeFileMetadata, MergeResult, Staged
 from fsspeckit.core.plan.confirm import confirm_affected_files
@@ -46,6 +45,8 @@ __all__ = [
     "validate_no_null_keys",
     "validate_partition_column_immutability",
 ]
+
+_CHUNK = 8 << 20
 
 
 def merge(
@@ -127,14 +128,17 @@ class IncrementalFileManager:
     def atomic_replace_files(
         self, source_files: Sequence[str], target_files: Sequence[str], filesystem: Any = None
     ) -> None:
-        """Replace each target file by its source file, all of them or none: one commit to the folder they share."""
+        """Replace each target file by its source file, all of them or none: one commit to the folder they share.
+
+        Sources are gone afterwards, unless they are targets too.
+        """
         sources, targets = ([locate(f, filesystem) for f in files] for files in (source_files, target_files))
         if len(sources) != len(targets):
             raise ArgumentError(f"{len(sources)} source files for {len(targets)} target files; give one for each.")
         foreign = [target.shown for target in targets if not is_data_file(target.name)]
         if foreign:
             raise ArgumentError(f"Not names of data files: {foreign}; nothing was replaced.")
-        missing = [source.shown for source in sources if source.storage.stat(source.root) is None]
+        missing = [source.shown for source in sources if not source.storage.is_plain(source.root)]
         if missing:
             raise FileNotFoundError(f"Staged files not found: {missing}; nothing was replaced.")
         if targets:
@@ -149,23 +153,29 @@ class IncrementalFileManager:
 
 
 def _replace_in_one_commit(sources: Sequence[Location], targets: Sequence[Location]) -> None:
+    """Copies of the sources are committed: until then they are the caller's, whatever happens."""
     root = posixpath.commonpath([target.parent for target in targets])
-    shared = Location(targets[0].storage, root, os.path.dirname(targets[0].shown) or root)
-    with writing(shared) as session, contextlib.ExitStack() as undo:
+    if root == "/":
+        raise ArgumentError(f"{[t.shown for t in targets]} have no folder in common; nothing was replaced.")
+    shared = Location(targets[0].storage, root, root)
+    with writing(shared) as session:
         files = {info.path: info for info in list_files(shared)}
-        paths = [posixpath.relpath(target.root, root) for target in targets]
-        folder, staged = session.stage(sorted({posixpath.dirname(path) for path in paths})), []
-        for number, (source, path) in enumerate(zip(sources, paths, strict=True)):
-            name = f"file-{number:05d}"
-            shared.storage.sync_file(source.root)
-            shared.storage.rename(source.root, posixpath.join(folder, name))
-            undo.callback(_move_back, session, posixpath.join(folder, name), source.root)
-            staged.append(Staged(name, path, rows=0, size=0))
+        folder, staged = session.stage(()), []
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            staged.append(Staged(f"file-{number:05d}", posixpath.relpath(target.root, root), rows=0, size=0))
+            copy = posixpath.join(folder, staged[-1].staged)
+            _copy(source, replace(shared, root=copy))
+            if staged[-1].path in files:
+                shared.storage.copy_mode(target.root, copy)
         session.commit(staged, [], tuple(files.values()))
+    for source in {s.root: s for s in sources}.values():
+        if source.root not in {target.root for target in targets}:
+            with contextlib.suppress(OSError):
+                source.storage.remove(source.root)
 
 
-def _move_back(session: Session, staged: str, source: str) -> None:
-    """What was not committed is the caller's again."""
-    storage = session.location.storage
-    if not session.is_recorded and storage.stat(staged) is not None:
-        storage.rename(staged, source)
+def _copy(source: Location, target: Location) -> None:
+    with source.storage.open_input(source.root) as file, target.storage.open_output(target.root) as sink:
+        while chunk := file.read(_CHUNK):
+            sink.write(chunk)
+    target.storage.sync_file(target.root)

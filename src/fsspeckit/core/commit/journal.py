@@ -136,7 +136,7 @@ def read(location: Location, staging: str) -> Journal:
             staged = posixpath.join(staging, addition.staged)
             if not location.storage.is_plain(staged) and location.storage.stat(staged) is not None:
                 raise ValueError(f"{addition.staged!r} is not a plain file")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise CommitUnfinishedError(
             f"The journal {path} cannot be used: {error}. Nothing was changed; if it is not yours, move it away.",
             operation="recover",

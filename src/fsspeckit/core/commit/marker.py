@@ -41,6 +41,13 @@ def commits(location: Location) -> list[str]:
     return _commits_in(location, location.root)
 
 
+def is_beside(location: Location, commit: str) -> bool:
+    """Is the commit recorded in a folder beside the data set: its original, a copy, or where it was moved to?"""
+    storage, parent = location.storage, location.parent
+    others = [posixpath.join(parent, name) for name in storage.names(parent) if name != location.name]
+    return any(commit in _commits_in(location, folder) for folder in others if not storage.is_link(folder))
+
+
 def commits_above(location: Location) -> list[str]:
     """The folders above with an unfinished commit: it may be about to change files here."""
     storage = location.storage

@@ -6,19 +6,22 @@
 | marker | no journal | moved, copied or mounted elsewhere | refused: the journal is where the folder was |
 | no marker | journal, nothing of it done | the writer died before it could commit | cleared away |
 | no marker | journal, all of it done | the writer died while it cleared up | cleared away |
-| no marker | journal of another folder | the data set was moved away, or deleted | left alone, and named |
+| no marker | journal, half of it done | of another folder, that was moved away or deleted | left alone, and named |
 | no marker | staging without a journal | a writer died, or its folder was moved | cleared away if it is dead |
 """
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
+import shlex
 import warnings
 from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, staging
 from fsspeckit.core.commit.steps import MisfitError, Steps
 from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.plan.listing import looking
 from fsspeckit.core.storage import Location
 
 Way = Literal["finish", "discard"]
@@ -54,9 +57,11 @@ def unfinished(location: Location) -> list[str]:
     """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
     if not location.storage.is_dir(location.root):
         return []
-    found = [marker.path(location, commit) for commit in marker.commits(location)]
-    found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
-    return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
+    with looking(location):
+        found = [marker.path(location, commit) for commit in marker.commits(location)]
+        with contextlib.suppress(PermissionError):  # a writer of another user keeps its staging to itself
+            found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
+        return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
 
 
 def warn_unfinished(location: Location) -> None:
@@ -76,7 +81,7 @@ def _refuse_neighbours(location: Location) -> None:
     for folder in [*marker.commits_above(location), *inside]:
         raise CommitUnfinishedError(
             f"{folder}, a data set {'inside' if folder in inside else 'above'} {location.shown}, has an unfinished "
-            f"commit. Run `fsspeckit recover {folder}` first; nothing was changed.",
+            f"commit. Run `fsspeckit recover {shlex.quote(folder)}` first; nothing was changed.",
             operation="recover",
         )
 
@@ -99,12 +104,13 @@ def _settle(location: Location, commit: str, way: Way | None) -> str:
 
 
 def _finish(location: Location, folder: str, commit: str, way: Way | None) -> str:
+    here = journal.inode_of(location)
     steps = Steps(location, folder, journal.read(location, folder), force=way == "finish")
     misfits = steps.misfits()
     if misfits:
-        raise does_not_fit(location, misfits)
+        raise does_not_fit(location, misfits, lost=steps.force)
     try:
-        steps.apply()
+        steps.apply(here)
     except MisfitError as error:
         raise does_not_fit(location, [str(error)]) from None
     marker.remove(location, commit)
@@ -125,43 +131,44 @@ def _give_up(location: Location, folder: str, commit: str) -> str:
     return f"gave up the commit in {folder}: {said}"
 
 
-def does_not_fit(location: Location, misfits: list[str]) -> CommitUnfinishedError:
+def does_not_fit(location: Location, misfits: list[str], lost: bool = False) -> CommitUnfinishedError:
+    """`lost`: not even `--finish` can help, for staged files are gone."""
     more = f"; and {len(misfits) - 5} more" if len(misfits) > 5 else ""
+    finish = f"`fsspeckit recover --finish {location.quoted}` to carry the commit out all the same, or "
     return CommitUnfinishedError(
         f"A commit to {location.shown} is recorded, but the data set is no longer as the commit expects it. "
-        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run `fsspeckit "
-        f"recover --finish {location.shown}` to carry the commit out all the same, or `fsspeckit recover --discard "
-        f"{location.shown}` to give it up.",
+        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run "
+        f"{'' if lost else finish}`fsspeckit recover --discard {location.quoted}` to give it up.",
         operation="recover",
     )
 
 
 def _find_staging(location: Location, commit: str) -> str | None:
     """The staging of a commit: in this data set's own place, or beside it, where it was before a `mv` of the folder."""
-    own, storage = staging.homes(location), location.storage
-    beside = [n for n in storage.names(location.parent) if n.startswith(staging.HOME)]
-    others = [
-        posixpath.join(location.parent, name)
-        for name in beside
-        if not marker.is_made(_sibling(location, name.removeprefix(staging.HOME)), commit)  # else one is a copy
-    ]
-    folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *others]]
+    storage, own = location.storage, staging.homes(location)
+    beside = [posixpath.join(location.parent, n) for n in storage.names(location.parent) if n.startswith(staging.HOME)]
+    folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *beside]]
     plain = [f for f in folders if not storage.is_link(posixpath.dirname(f)) and not storage.is_link(f)]
-    return next((folder for folder in plain if journal.exists(location, folder)), None)
+    found = next((folder for folder in plain if journal.exists(location, folder)), None)
+    return None if found is None or _is_of_an_original(location, found, commit) else found
 
 
-def _sibling(location: Location, name: str) -> Location:
-    root = posixpath.join(location.parent, name)
-    return Location(location.storage, root, root)
+def _is_of_an_original(location: Location, folder: str, commit: str) -> bool:
+    """Is the data set a copy, beside the folder that the journal was written for? That one needs it."""
+    if folder.startswith(f"{location.root}/") or not marker.is_beside(location, commit):
+        return False
+    return not Steps(location, folder, journal.read(location, folder)).in_its_place
 
 
 def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
     return CommitUnfinishedError(
         f"{location.shown} has the marker of an unfinished commit ({marker.path(location, commit)}), but the journal "
         f"{staging.PREFIX}{commit} is not beside it: the folder was moved, copied or mounted here while the commit was "
-        f"under way, and some of its files may be old, others new. Run `fsspeckit recover` where the folder was, or on "
-        f"the original of this copy, and copy again; or run `fsspeckit recover --discard {location.shown}` to take the "
-        "files as they are. Nothing was changed.",
+        "under way, and some of its files may be old, others new. If it was moved, move the folder "
+        f"{staging.HOME}<name> from where it was to beside it, and run `fsspeckit recover {location.quoted}`; if it is "
+        "mounted, run `fsspeckit recover` where it comes from; if it is a copy, on the original of this copy, and copy "
+        f"again; or run `fsspeckit recover --discard {location.quoted}` to take the files as they are. Nothing was "
+        "changed.",
         operation="recover",
     )
 
@@ -172,30 +179,42 @@ def _clear(location: Location, folder: str, way: Way | None, new: bool) -> str |
         if not ours:  # its writer lives: the data set that it works on was moved away
             return None
         if journal.exists(location, folder) and way != "discard":
-            record = journal.read(location, folder)
-            steps = Steps(location, folder, record)
-            if way == "finish" or (record.is_first_form and not new):
+            steps = Steps(location, folder, journal.read(location, folder))
+            if _is_to_finish(steps, staging.commit_of(folder), way, new):
                 return _finish(location, folder, staging.commit_of(folder), way)
-            if record.is_first_form or not _is_litter(steps):
-                warnings.warn(_of_another(location, folder, record), stacklevel=2)
+            if steps.journal.is_first_form or not _is_litter(steps):
+                warnings.warn(_left_alone(steps), stacklevel=2)
                 return None
         staging.discard(location, folder)
         return f"removed the unfinished work in {folder}"
 
 
+def _is_to_finish(steps: Steps, commit: str, way: Way | None, new: bool) -> bool:
+    """A journal without a marker is finished if it is of the first form, or half done here and that is asked for."""
+    if steps.journal.is_first_form:
+        return way == "finish" or not new
+    return way == "finish" and not _is_litter(steps) and not marker.is_beside(steps.location, commit)
+
+
 def _is_litter(steps: Steps) -> bool:
     """A journal without a marker: is all of it done, or was it never begun, and written for this very folder?"""
-    if steps.staged == 0:
-        return True
-    return steps.in_its_place and steps.staged == len(steps.journal.additions)
+    return steps.is_done or (steps.in_its_place and not steps.is_begun)
 
 
-def _of_another(location: Location, folder: str, record: journal.Journal) -> str:
+def _left_alone(steps: Steps) -> str:
+    location, record = steps.location, steps.journal
+    if steps.in_its_place:
+        return (
+            f"{steps.staging} holds a commit to {location.shown} that is half done, and the data set has no marker of "
+            "it: that was removed by hand, or `fsspeckit recover --discard` was interrupted. The commit is left alone. "
+            f"Run `fsspeckit recover --discard {location.quoted}` to give it up, or `--finish` to carry it out."
+        )
     return (
-        f"{folder} holds a commit for another folder than the one that is now {location.shown}: that one was "
+        f"{steps.staging} holds a commit for another folder than the one that is now {location.shown}: that one was "
         f"{record.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was moved, "
-        "run `fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard "
-        f"{location.shown}` removes what is left of it."
+        f"move {posixpath.dirname(steps.staging)} to beside it, unless they still have one parent, and run `fsspeckit "
+        f"recover` on it where it is now; if it was deleted, `fsspeckit recover --discard {location.quoted}` removes "
+        "what is left of it."
     )
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, owner, staging
 from fsspeckit.core.commit.recovery import Way, does_not_fit, recover_locked, unfinished, warn_unfinished
-from fsspeckit.core.commit.steps import MisfitError, Steps
+from fsspeckit.core.commit.steps import MisfitError, Steps, moved
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
     DatasetMergeError,
@@ -32,7 +32,7 @@ from fsspeckit.core.errors import (
     TargetError,
 )
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.plan.listing import check_plain, list_files, summary_files
+from fsspeckit.core.plan.listing import check_plain, list_files, looking, summary_files
 from fsspeckit.core.storage import Location
 
 __all__ = ["Session", "check_unchanged", "recover", "unfinished", "warn_unfinished", "writing"]
@@ -58,10 +58,12 @@ def recover(location: Location, lock_timeout: float = 60, way: Way | None = None
 
     What does not fit is refused, unless `way` says to `finish` it all the same or to `discard` it.
     """
-    if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
-        return []
-    with _holding(location, lock_timeout) as (_, made):
-        return recover_locked(location, way, new=bool(made))
+    with looking(location):
+        check_plain(location)
+        if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
+            return []
+        with _holding(location, lock_timeout) as (_, made):
+            return recover_locked(location, way, new=bool(made))
 
 
 @contextlib.contextmanager
@@ -149,6 +151,8 @@ class Session:
 
     def stage(self, folders: Sequence[str]) -> str:
         """The staging folder, made on first use; a rename from it into `folders` is known to work."""
+        if os.getpid() != self._process:  # it has no lock
+            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
         unknown = sorted({*folders} - self._probed)
         self._probed.update(unknown)
         if self._staging is None:
@@ -172,6 +176,7 @@ class Session:
         gone = [f for f in removed if f.path not in replaced]
         record = journal.plan(self.location, folder, staged, [*gone, *summaries], expected)
         journal.write(self.location, folder, record)
+        self._check_place()  # once more: it takes a while to make all that durable
         self._record(Steps(self.location, folder, record))
 
     def _record(self, steps: Steps) -> None:
@@ -188,8 +193,8 @@ class Session:
                 raise
             raise CommitUnfinishedError(
                 f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
-                f"{error}. Remove the cause and run `fsspeckit recover {self.location.shown}`; the next write finishes "
-                "it too.",
+                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
+                "finishes it too.",
                 operation="commit",
             ) from error
         except (KeyboardInterrupt, SystemExit):
@@ -201,21 +206,21 @@ class Session:
     def _is_not_recorded(self, commit: str) -> bool:
         """Did the commit fail before its marker was made? Where that cannot be told, it did not."""
         with contextlib.suppress(OSError):
-            if self._state == "recording" and not marker.is_made(self.location, commit):
+            if self._state == "recording" and self._is_here() and not marker.is_made(self.location, commit):
                 self._state = "open"
                 return True
         return False
 
     def _finish(self, steps: Steps, commit: str) -> None:
         self._state = "recorded"
-        steps.apply()
+        steps.apply(steps.journal.inode)
         marker.remove(self.location, commit)
+        if not self._is_here():  # the marker is elsewhere, and needs the journal
+            raise moved(self.location)
         self._state = "done"
 
     def _check_place(self) -> None:
-        """Refuse in a forked child, which has no lock, and where the path has come to name another folder."""
-        if os.getpid() != self._process:
-            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        """Refuse where the path has come to name another folder."""
         if not self._is_here():
             raise TargetChangedError(
                 f"{self.location.shown} was moved or replaced while the merge was under way; nothing was changed.",

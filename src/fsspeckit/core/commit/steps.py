@@ -6,6 +6,7 @@ about to replace or remove, at the last moment: what is not as the journal expec
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import time
 from collections.abc import Iterator
@@ -33,15 +34,20 @@ class Steps:
     journal: Journal
     force: bool = False
 
-    def apply(self) -> None:
-        """Do what is due, and make it durable."""
+    def apply(self, here: int) -> None:
+        """Do what is due, and make it durable, as long as the data set is the folder with the inode `here`."""
         folders: set[str] = set()
-        for addition in self.journal.additions:
-            self._add(addition, folders)
-        for removal in self.journal.removals:
-            self._remove(removal, folders)
+        for step in self._steps():
+            self._check_place(here)
+            self._add(step, folders) if isinstance(step, Addition) else self._remove(step, folders)
+        self._check_place(here)
         for folder in sorted(folders):
             self.location.storage.sync_folder(folder)
+
+    def _check_place(self, inode: int) -> None:
+        """Files may not go to another folder that took the data set's path, nor make a new one there."""
+        if inode_of(self.location) != inode:
+            raise moved(self.location)
 
     def misfits(self) -> list[str]:
         """What keeps the journal from being carried out; looks, and changes nothing."""
@@ -55,7 +61,7 @@ class Steps:
             return "done" if there is None else "due" if self._fits(there, step.before) else "misfit"
         if self._is_staged(step):
             return "due" if self._fits(there, step.before) else "misfit"
-        if there is None:
+        if there is None or (step.before != ANYTHING and self._fits(there, step.before)):
             return "lost"
         return "done" if there.size == step.after.size else "misfit"
 
@@ -65,9 +71,14 @@ class Steps:
         return self.journal.inode != 0 and self.journal.inode == inode_of(self.location)
 
     @property
-    def staged(self) -> int:
-        """How many staged files wait."""
-        return sum(map(self._is_staged, self.journal.additions))
+    def is_begun(self) -> bool:
+        """Has a staged file left its place?"""
+        return not all(map(self._is_staged, self.journal.additions))
+
+    @property
+    def is_done(self) -> bool:
+        """Is all of it in place? Removals alone do not tell: files are missing in any other folder too."""
+        return bool(self.journal.additions) and all(self.progress(step) == "done" for step in self._steps())
 
     def undo(self) -> str:
         """Give the commit up. New files go if no old one is gone or replaced yet, else all stays as it is; says so."""
@@ -80,15 +91,19 @@ class Steps:
                 self.location.storage.remove(path)
                 self.location.storage.sync_folder(posixpath.dirname(path))
             return f"{len(placed)} new file(s) taken back, no other file was touched"
-        old = [s.path for s in self._steps() if s not in placed and s not in removed]
+        replaced = [a.path for a in self.journal.additions if a not in placed and a.before is not None]
+        doubled = [r.path for r in self.journal.removals if r not in removed]
         return (
             f"half of it stays: new are {_names(a.path for a in placed)}; removed are "
-            f"{_names(r.path for r in removed)}; as before are {_names(iter(old))}"
+            f"{_names(r.path for r in removed)}; as before are {_names(iter([*replaced, *doubled]))}"
+            f"{', whose rows may stand in new files too' if doubled else ''}"
         )
 
     def _is_as_put(self, addition: Addition) -> bool:
         there = self._stat(addition.path)
-        return there is None or self._fits(there, addition.after)
+        if there is None or self.in_its_place:
+            return there is None or self._fits(there, addition.after)
+        return there.size == addition.after.size  # a copy has other times; the name is the commit's own
 
     def _steps(self) -> Iterator[Addition | Removal]:
         yield from self.journal.additions
@@ -148,6 +163,10 @@ class Steps:
             return f"{step.path}: to be written over {_state(step.before)}, is {_state(there)}"
         staged = self._staged(step)
         return f"{step.path}: expected the {step.after.size:,} bytes of {staged}, which is gone, is {_state(there)}"
+
+
+def moved(location: Location) -> OSError:
+    return OSError(errno.ESTALE, "the folder was moved or replaced meanwhile", location.root)
 
 
 def _state(state: State | FileInfo | None) -> str:

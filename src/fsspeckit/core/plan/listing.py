@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsspeckit.core.errors import TargetError
+from fsspeckit.core.errors import StorageError, TargetError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location, locate
 
@@ -25,12 +26,25 @@ def is_data_file(name: str) -> bool:
     return name.lower().endswith((".parquet", ".parq")) and not name.startswith((".", "_"))
 
 
+@contextlib.contextmanager
+def looking(location: Location) -> Iterator[None]:
+    """Errors of the file system in our words, for those who only look."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        message = f"Cannot look into {location.shown}: {error}. Nothing was changed."
+        raise StorageError(message, error, operation="list") from error
+
+
 def list_files(location: Location) -> tuple[FileInfo, ...]:
     """The data files, sorted by path. An absent data set has none."""
-    check_plain(location)
-    if not location.storage.is_dir(location.root):
-        return ()
-    found = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
+    with looking(location):
+        check_plain(location)
+        if not location.storage.is_dir(location.root):
+            return ()
+        found = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
     for info in found:
         _check_name(location, info.path)
     return tuple(sorted(found, key=lambda f: f.path))

@@ -89,6 +89,8 @@ class LocalStorage:
         return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> Any:
+        if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
+            raise OSError(errno.EPERM, "a forked child cannot commit its parent's merge", path)
         return open(path, "wb")
 
     def read_bytes(self, path: str) -> bytes:
@@ -230,8 +232,10 @@ class _Handle:
     """An open folder, for locking. A forked child has none of it: else it could unlock, or keep, its parent's lock."""
 
     open_ones: ClassVar[set[_Handle]] = set()
+    inherited: ClassVar[set[str]] = set()
 
     def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self.open_ones.add(self)
 
@@ -267,6 +271,7 @@ class _Handle:
     @classmethod
     def close_inherited(cls) -> None:
         for handle in list(cls.open_ones):
+            cls.inherited.add(handle._folder)
             handle._forget()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -41,6 +42,11 @@ class Location:
         return f"{self.shown.rstrip('/')}/{path}"
 
     @property
+    def quoted(self) -> str:
+        """The path as a shell takes it."""
+        return shlex.quote(self.shown)
+
+    @property
     def parent(self) -> str:
         return posixpath.dirname(self.root)
 
@@ -58,15 +64,24 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     shown = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(shown, str) or not shown:
         raise ArgumentError(f"A data set path must be a non-empty string, not {path!r}.")
+    if "\0" in shown:
+        raise ArgumentError(f"A path has no null character: {shown!r}.")
     if filesystem is None or isinstance(filesystem, (LocalFileSystem, pyarrow.fs.LocalFileSystem)):
         scheme = scheme_of(shown)
         if scheme is None or scheme in _LOCAL:
             local = _local_path(shown) if scheme else shown
-            return Location(LocalStorage(), os.path.realpath(local), local)
+            return Location(LocalStorage(), _resolved(local), local)
         fs, root = _reached(shown, scheme)
     else:
         fs, root = _inside(filesystem, shown)
     return Location(FsspecStorage(fs), root.rstrip("/") or "/", shown)
+
+
+def _resolved(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError as error:
+        raise ArgumentError(f"The working directory is gone, and {path} is relative to it: {error}.") from error
 
 
 def scheme_of(path: str) -> str | None:
