@@ -171,7 +171,7 @@ def test_list_dataset_files_of_a_file_system() -> None:
         ("file.parquet", {}),
         ("/data/month=01/f.parquet", {"month": "01"}),
         ("/data/p=__HIVE_DEFAULT_PARTITION__/f.parquet", {"p": None}),
-        ("/data/p=/f.parquet", {"p": None}),
+        ("/data/p=/f.parquet", {"p": ""}),
         ("/data/p=a%20b%2Fc%25/f.parquet", {"p": "a b/c%"}),
         ("/data/p=a=b/f.parquet", {"p": "a=b"}),
         ("/data/na%3Dme=v/f.parquet", {"na=me": "v"}),
