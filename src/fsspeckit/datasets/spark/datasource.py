@@ -31,6 +31,7 @@ from pyspark.sql.types import StructField, StructType
 
 from fsspeckit.api import dataset_io
 from fsspeckit.core import arrays, validate
+from fsspeckit.core.collations import check_keys
 from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
@@ -38,7 +39,7 @@ from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.options import WriteOptionsGiven, path_of, write_options
-from fsspeckit.datasets.spark.source import loose_schema, open_source, row_groups
+from fsspeckit.datasets.spark.source import collated, loose_schema, open_source, row_groups
 from fsspeckit.datasets.spark.spool import Laid, Spool, read_spool
 
 # PyArrow holds the source in memory; DuckDB need not.
@@ -111,6 +112,7 @@ class _Target:
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
             dataset_io(options.engine).request(strategy, options.keys, options.partitions, None, options.layout)
+            check_keys(collated(schema.names, schema), tuple(options.keys or ()), "the source")
         return target
 
     def rows(self, laid: Sequence[Laid]) -> pa.RecordBatchReader:
@@ -124,13 +126,18 @@ class _Target:
 
     def merge(self, laid: Sequence[Laid], batch: Batch | None) -> None:
         """Spark readers remember file lengths, so rewritten files get new names."""
-        given, writing = self.options, {"replace": "new_file", **self.options.writing}
+        given, writing = self.options, {"replace": "new_file", **self._writing(laid)}
         io: DatasetIO[Any] = dataset_io(given.engine)
         io.merge(self.rows(laid), given.path, given.strategy, given.keys, given.partitions, batch=batch, **writing)  # type: ignore[arg-type]
 
     def append(self, laid: Sequence[Laid], mode: Any) -> None:
         io, partitions = dataset_io(self.options.engine), self.options.partitions
-        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **self.options.writing)
+        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **self._writing(laid))
+
+    def _writing(self, laid: Sequence[Laid]) -> dict[str, Any]:
+        """Instants in the names of folders are in the session's zone, unless the options say otherwise."""
+        zones = [one.zone for one in laid if one.zone is not None]
+        return {"partition_timezone": zones[0] if zones else None, **self.options.writing}
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.plan.partitions import timezone
 
 # Spark's own, which it passes on.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -18,7 +19,9 @@ _WRITING = {
     "row_group_size": int,
     "replace": str,
     "lock_timeout": float,
+    "partition_timezone": timezone,
 }
+_LAYOUT = ("compression", "max_rows_per_file", "row_group_size")
 _KNOWN = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_WRITING}
 
 
@@ -38,7 +41,7 @@ class WriteOptionsGiven:
     @property
     def layout(self) -> WriteOptions:
         """Of new files; checked when it is made."""
-        return WriteOptions(**{k: v for k, v in self.writing.items() if k not in ("replace", "lock_timeout")})
+        return WriteOptions(**{k: v for k, v in self.writing.items() if k in _LAYOUT})
 
 
 def path_of(options: Mapping[str, str]) -> str:
@@ -92,5 +95,7 @@ def _names(text: str | None) -> list[str] | None:
 def _parsed(name: str, kind: Any, text: str) -> Any:
     try:
         return kind(text)
+    except ArgumentError:
+        raise
     except ValueError:
         raise ArgumentError(f"The option {name} is a number, not {text!r}.") from None

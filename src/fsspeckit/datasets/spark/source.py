@@ -36,6 +36,12 @@ def is_frame(source: Any) -> bool:
     return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
 
 
+def collated(names: Iterable[str], schema: Any) -> dict[str, str]:
+    """Columns whose text Spark does not compare byte by byte."""
+    kinds = {name: getattr(f.dataType, "collation", None) for name, f in zip(names, schema.fields, strict=True)}
+    return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A Spark DataFrame; executors write what they compute of it straight into parts."""
@@ -43,15 +49,8 @@ class Frame:
     frame: Any
     schema: pa.Schema
 
-    @property
-    def collated(self) -> dict[str, str]:
-        """Columns whose text Spark does not compare byte by byte."""
-        fields = zip(self.schema.names, self.frame.schema.fields, strict=True)
-        kinds = {name: getattr(field.dataType, "collation", None) for name, field in fields}
-        return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
-
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        check_keys(self.collated, shape.keys, "the source")
+        check_keys(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch, cluster.shared), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
