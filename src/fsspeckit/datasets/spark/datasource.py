@@ -38,7 +38,7 @@ from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.options import WriteOptionsGiven, path_of, write_options
+from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_path, write_options
 from fsspeckit.datasets.spark.source import collated, loose_schema, open_source, row_groups
 from fsspeckit.datasets.spark.spool import Laid, Spool, read_spool
 
@@ -65,10 +65,11 @@ class FsspeckitSource(DataSource):
 
     def schema(self) -> StructType:
         with our_words_first():
-            return _spark_schema(_open(path_of(self.options)).schema)
+            return _spark_schema(_open(read_path(self.options)).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(path_of(self.options), schema)
+        with our_words_first():
+            return Reader(read_path(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with our_words_first():
@@ -106,6 +107,8 @@ class _Target:
         location = locate(options.path)
         if not isinstance(location.storage, LocalStorage):
             raise ArgumentError(f"{options.path} is not on a disk that driver and executors share.")
+        if options.scratch is not None and not os.path.isdir(options.scratch):
+            raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
         spool = Spool.beside(location, options.stream, options.scratch)
         target = cls(options, location, loose_schema(_arrow_schema(schema)), spool)
         if options.strategy is not None:  # refused here rather than after the work
@@ -254,7 +257,14 @@ def _spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
+    return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def _arrow_field(field: StructField) -> pa.Field:
     try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except PySparkException as error:
-        raise SchemaMismatchError(f"A column has a type that cannot be written: {error}") from error
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except (PySparkException, ValueError) as error:  # the latter of `array()`, whose elements have no type
+        raise SchemaMismatchError(
+            f"Column {field.name!r} of the source is {field.dataType.simpleString()}, which a data source cannot take "
+            f"from Spark: {error}. Cast it to another type, or use SparkDatasetIO."
+        ) from error

@@ -44,7 +44,15 @@ class WriteOptionsGiven:
         return WriteOptions(**{k: v for k, v in self.writing.items() if k in _LAYOUT})
 
 
-def path_of(options: Mapping[str, str]) -> str:
+def read_path(options: Mapping[str, str]) -> str:
+    """Reading takes a path and nothing else; an option that would do nothing is refused."""
+    unknown = sorted(name for name in options if name.lower() != "path")
+    if unknown:
+        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading takes none but the path.")
+    return _path_of(options)
+
+
+def _path_of(options: Mapping[str, str]) -> str:
     path = options.get("path")
     if not path:
         raise ArgumentError("The data source needs the path of a data set: give it to save, load or start.")
@@ -64,7 +72,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptionsGiven:
     if strategy is None and "replace" in writing:
         raise ArgumentError("The option replace without a strategy does nothing. Leave it out.")
     return WriteOptionsGiven(
-        path_of(given),
+        _path_of(given),
         strategy,
         keys,
         _names(given.get("partition")),
