@@ -282,7 +282,10 @@ def test_a_new_lake_has_no_names_that_only_case_tells_apart(spark: Any, io: Spar
         assert texts(spark, lake, "id", "x", "X") == [("1", "a", "b")]
 
 
-@pytest.mark.parametrize("sql", ["interval '1' month", "make_interval(1)", "map()", "array(interval '2' year)"])
+INTERVALS = ("interval '1' month", "interval '1' day", "make_interval(1)", "array(interval '2' year)")
+
+
+@pytest.mark.parametrize("sql", [*INTERVALS, "map()"])
 def test_types_that_do_not_get_into_parquet(spark: Any, io: SparkDatasetIO, tmp_path: Path, sql: str) -> None:
     with pytest.raises(SchemaMismatchError, match=r"Column 'x' of the source is .*Cast it"):
         io.merge(spark.sql(f"SELECT 1L id, {sql} x"), str(tmp_path / "lake"), "upsert", ["id"])

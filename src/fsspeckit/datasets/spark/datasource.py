@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
 from fsspeckit.core import arrays, validate
@@ -38,8 +38,8 @@ from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_path, write_options
-from fsspeckit.datasets.spark.source import collated, loose_schema, open_source, row_groups
+from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
+from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_source, row_groups
 from fsspeckit.datasets.spark.spool import Laid, Spool, read_spool
 
 # PyArrow holds the source in memory; DuckDB need not.
@@ -65,11 +65,11 @@ class FsspeckitSource(DataSource):
 
     def schema(self) -> StructType:
         with our_words_first():
-            return _spark_schema(_open(read_path(self.options)).schema)
+            return _spark_schema(_open(read_options(self.options)[0]).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with our_words_first():
-            return Reader(read_path(self.options), schema)
+            return Reader(*read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with our_words_first():
@@ -210,8 +210,8 @@ class FilePartition(InputPartition):
 
 
 class Reader(DataSourceReader):
-    def __init__(self, path: str, schema: StructType) -> None:
-        self._path, self._schema = path, schema
+    def __init__(self, path: str, zone: str | None, schema: StructType) -> None:
+        self._path, self._zone, self._schema = path, zone, schema
 
     def partitions(self) -> Sequence[InputPartition]:
         with our_words_first():
@@ -219,14 +219,24 @@ class Reader(DataSourceReader):
             missing = [name for name in self._schema.names if name not in files.schema.names]
             if missing:
                 raise SchemaMismatchError(f"{self._path} has no column {missing}. It has {files.schema.names}.")
-            self._types = pa.schema([files.schema.field(name) for name in self._schema.names])
+            self._check_zone(files)
             return [FilePartition(location, replace(footer, metadata=None)) for location, footer in files.files]
+
+    def _check_zone(self, files: Files) -> None:
+        """Spark tells a data source no session, and so no zone."""
+        named = {name for _, footer in files.files for name in footer.partition if name not in footer.schema.names}
+        instants = [f.name for f in self._schema.fields if f.name in named and isinstance(f.dataType, TimestampType)]
+        if instants and self._zone is None:
+            raise ArgumentError(
+                f"Column {instants[0]!r} is asked for as timestamp, which folders name without a zone. Give the option "
+                "partition_timezone: what spark.sql.session.timeZone was when they were written."
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         with our_words_first():
-            for table in row_groups(partition.location, wanted, wanted.names, partition.footer):
+            for table in row_groups(partition.location, wanted, wanted.names, partition.footer, self._zone or "UTC"):
                 columns = [_cast(column, field) for column, field in zip(table.columns, wanted, strict=True)]
                 yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=16_384)
 
@@ -261,6 +271,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _arrow_field(field: StructField) -> pa.Field:
+    check_carried(field)
     try:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
     except (PySparkException, ValueError) as error:  # the latter of `array()`, whose elements have no type

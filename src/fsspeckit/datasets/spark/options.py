@@ -44,12 +44,14 @@ class WriteOptionsGiven:
         return WriteOptions(**{k: v for k, v in self.writing.items() if k in _LAYOUT})
 
 
-def read_path(options: Mapping[str, str]) -> str:
-    """Reading takes a path and nothing else; an option that would do nothing is refused."""
-    unknown = sorted(name for name in options if name.lower() != "path")
+def read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The path, and the zone of instants in the names of folders. An option that would do nothing is refused."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(given.keys() - {"path", "partition_timezone"})
     if unknown:
-        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading takes none but the path.")
-    return _path_of(options)
+        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading takes none but partition_timezone.")
+    zone = given.get("partition_timezone")
+    return _path_of(given), None if zone is None else timezone(zone)
 
 
 def _path_of(options: Mapping[str, str]) -> str:
