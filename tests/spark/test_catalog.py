@@ -81,6 +81,16 @@ def test_a_merge_by_path_refreshes_the_tables_there(spark: Any, io: SparkDataset
         spark.sql(f"USE {before}")
 
 
+def test_keys_that_spark_fills_up_with_blanks_are_refused(spark: Any, io: SparkDatasetIO, db: str) -> None:
+    spark.sql(f"CREATE TABLE {db}.codes (id bigint, Code char(5), x string) USING parquet")
+    spark.sql(f"INSERT INTO {db}.codes VALUES (1, 'ab', 'old')")  # stored as `ab   `
+    source = spark.sql("SELECT 1L id, 'ab' code, 'new' x")
+    with pytest.raises(SchemaMismatchError, match=r"'code' of .*codes is char\(5\), which Spark fills up with blanks"):
+        io.merge(source, table=f"{db}.codes", strategy="upsert", key_columns="code")
+    assert io.merge(source, table=f"{db}.codes", strategy="upsert", key_columns=["id"]).updated == 1
+    assert [tuple(row) for row in spark.table(f"{db}.codes").collect()] == [(1, "ab   ", "new")]
+
+
 def test_a_new_table_is_filled(spark: Any, io: SparkDatasetIO, db: str) -> None:
     spark.sql(f"CREATE TABLE {db}.new (id bigint, x int, day date) USING parquet PARTITIONED BY (day)")
     wrong = spark.sql("select 1L id, 1L x, date'2026-01-01' day, 5 more")

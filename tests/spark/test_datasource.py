@@ -89,6 +89,29 @@ def test_a_new_partitioned_data_set_is_read_back_by_all(spark: Any, tmp_path: Pa
     ).collect()[0].asDict() == {"x": "v", "id": 1}
 
 
+def test_instants_in_folders_are_in_the_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
+    lake, told = str(tmp_path / "lake"), str(tmp_path / "told")
+    rows = "VALUES (1L, timestamp'2024-01-01 12:00:00', 'a'), (2L, timestamp'2024-01-01 14:00:00', 'b') AS r(id, t, x)"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        spark.sql(f"SELECT * FROM {rows} WHERE id = 1").write.partitionBy("t").parquet(lake)
+        save(spark.sql(f"SELECT id, t, upper(x) x FROM {rows}"), lake, key="id", strategy="upsert")
+        save(spark.sql(f"SELECT id + 2 id, t, x FROM {rows}"), lake)
+        found = spark.read.parquet(lake).selectExpr("id", "x", "cast(t as string)").collect()
+        noon, later = "2024-01-01 12:00:00", "2024-01-01 14:00:00"
+        assert sorted(map(tuple, found)) == [(1, "A", noon), (2, "B", later), (3, "a", noon), (4, "b", later)]
+        reader = spark.read.format("fsspeckit").schema("id bigint, t timestamp")
+        with pytest.raises(Exception, match="ArgumentError: Column 't' is asked for as timestamp, which folders name"):
+            reader.load(lake).collect()
+        read = reader.option("partition_timezone", "Asia/Tokyo").load(lake).where("id = 1")
+        assert read.selectExpr("cast(t as string)").collect()[0][0] == noon
+        save(spark.sql(f"SELECT * FROM {rows}"), told, partition="t", partition_timezone="UTC")
+        assert sorted(os.listdir(told)) == ["t=2024-01-01 03%3A00%3A00", "t=2024-01-01 05%3A00%3A00"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
 WRONG = {
     "key without strategy": ({"key": "id"}, "ArgumentError: A merge needs both options"),
     "strategy": ({"key": "id", "strategy": "nope"}, "ArgumentError: Unknown merge strategy 'nope'"),
@@ -97,6 +120,8 @@ WRONG = {
     "number": ({"key": "id", "strategy": "upsert", "row_group_size": "x"}, "row_group_size is a number, not 'x'"),
     "stream": ({"key": "id", "strategy": "upsert", "stream": "s"}, "The option stream is for writeStream"),
     "duplicates": ({"key": "x", "strategy": "upsert"}, "DuplicateKeyError: The source has duplicate keys"),
+    "scratch": ({"scratch": "/no/folder"}, "ArgumentError: The option scratch is '/no/folder', which is no folder"),
+    "zone": ({"partition_timezone": "Mars"}, "partition_timezone is 'Mars', which is no time zone"),
     "column": ({"key": "no", "strategy": "upsert"}, "Key column ['no'] not found"),
 }
 
@@ -113,11 +138,27 @@ def test_errors_say_our_words_first_and_change_nothing(spark: Any, lake: str, ca
     assert os.listdir(Path(lake).parent) == ["orders"]
 
 
+def test_collated_keys_are_refused(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT 'a' COLLATE UTF8_LCASE k, 1 v")
+    with pytest.raises(Exception, match="SchemaMismatchError: Key column 'k' has the collation UTF8_LCASE"):
+        save(frame, str(tmp_path / "lake"), key="k", strategy="upsert")
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_that_cannot_be_handed_over(spark: Any, lake: str) -> None:
+    for sql in ("array()", "interval '1' month", "interval '1' day"):
+        with pytest.raises(Exception, match=r"SchemaMismatchError: Column 'x' of the source is .*Cast it") as problem:
+            save(spark.sql(f"SELECT 1L id, {sql} x"), lake, key="id", strategy="upsert")
+        assert "Traceback" not in str(problem.value)
+
+
 def test_reading_what_is_not_there(spark: Any, lake: str) -> None:
     with pytest.raises(Exception, match=r"ArgumentError: .*nothing does not exist"):
         spark.read.format("fsspeckit").load(f"{lake}/nothing")
     with pytest.raises(Exception, match=r"ArgumentError: Cannot reach hdfs:/lake: hdfs: is not supported"):
         spark.read.format("fsspeckit").load("hdfs:/lake")
+    with pytest.raises(Exception, match=r"ArgumentError: Unknown option 'engine': reading takes none but"):
+        spark.read.format("fsspeckit").option("engine", "duckdb").load(lake)
     with pytest.raises(Exception, match=r"SchemaMismatchError: .* has no column \['y'\]"):
         spark.read.format("fsspeckit").schema("y string").load(lake).collect()
 

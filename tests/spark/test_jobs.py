@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import MergeValidationError
+from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.spark import SparkDatasetIO
 from support import write_lake
 
@@ -78,3 +79,13 @@ def test_a_batch_of_a_stream_is_told_too(spark: Any, io: SparkDatasetIO, lake: s
     assert "fsspeckit merge orders: match 1 of 4 files" in described()
     assert spark.sparkContext.getLocalProperty("spark.job.description") == "stream"
     spark.sparkContext.setJobDescription(None)
+
+
+def test_a_session_that_was_stopped_is_told(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    io = SparkDatasetIO(spark)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(spark.sparkContext, "_jsc", None)  # what `stop` leaves; others still need this one
+        for target in ({"path": lake}, {"table": "orders"}):
+            with pytest.raises(ArgumentError, match="The Spark session was stopped"):
+                io.merge(pa.table({"id": [1], "x": ["new"]}), strategy="upsert", key_columns=["id"], **target)
+    assert io.merge(pa.table({"id": [1], "x": ["new"]}), lake, "upsert", ["id"]).updated == 1

@@ -256,7 +256,36 @@ def test_names_without_regard_to_case(spark: Any, io: SparkDatasetIO, tmp_path: 
         io.merge(frame, lake, "upsert", ["id"])
 
 
-@pytest.mark.parametrize("sql", ["interval '1' month", "make_interval(1)", "map()", "array(interval '2' year)"])
+def test_partition_columns_without_regard_to_case(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    spark.sql("SELECT 1L id, 'a' x, 5 Day").write.partitionBy("Day").parquet(lake)
+    result = io.merge(spark.sql("SELECT 1L id, 'b' X, 5 day UNION ALL SELECT 2L, 'c', 6"), lake, "upsert", "id", "day")
+    assert (result.inserted, result.updated) == (1, 1)
+    assert texts(spark, lake, "id", "x", "Day") == [("1", "b", "5"), ("2", "c", "6")]
+    assert sorted(name for name in os.listdir(lake) if "=" in name) == ["Day=5", "Day=6"]
+    with (
+        settings(spark, spark__sql__caseSensitive="true"),
+        pytest.raises(ValueError, match=r"by \['Day'\]"),
+    ):
+        io.merge(pa.table({"id": [1], "x": ["b"], "Day": [5]}), lake, "upsert", ["id"], ["day"])
+
+
+def test_a_new_lake_has_no_names_that_only_case_tells_apart(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
+    """Spark would not read it: COLUMN_ALREADY_EXISTS."""
+    lake, source = str(tmp_path / "lake"), pa.table({"id": [1], "x": ["a"], "X": ["b"]})
+    for call in (lambda: io.merge(source, lake, "upsert", ["id"]), lambda: io.write_dataset(source, lake, "overwrite")):
+        with pytest.raises(SchemaMismatchError, match=r"only their case tells apart, \['x', 'X'\].*Rename"):
+            call()
+    assert os.listdir(tmp_path) == []
+    with settings(spark, spark__sql__caseSensitive="true"):
+        assert io.merge(source, lake, "upsert", ["id"]).inserted == 1
+        assert texts(spark, lake, "id", "x", "X") == [("1", "a", "b")]
+
+
+INTERVALS = ("interval '1' month", "interval '1' day", "make_interval(1)", "array(interval '2' year)")
+
+
+@pytest.mark.parametrize("sql", [*INTERVALS, "map()"])
 def test_types_that_do_not_get_into_parquet(spark: Any, io: SparkDatasetIO, tmp_path: Path, sql: str) -> None:
     with pytest.raises(SchemaMismatchError, match=r"Column 'x' of the source is .*Cast it"):
         io.merge(spark.sql(f"SELECT 1L id, {sql} x"), str(tmp_path / "lake"), "upsert", ["id"])

@@ -50,7 +50,7 @@ from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.plan.target import in_timezone, overwritten_target, partition_map, read_target, template
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
-from fsspeckit.core.schema import shape_of, spelled_like
+from fsspeckit.core.schema import check_told_apart, shape_of, spelled_like
 from fsspeckit.core.storage import Location
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
@@ -138,7 +138,10 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
 
 def _open(engine: Engine, source: Any, target: Target | None) -> Any:
     given = engine.open(source)
-    if target is None or target.schema is None or not engine.ignores_case:
+    if not engine.ignores_case:
+        return given
+    if target is None or target.schema is None:
+        check_told_apart(given.schema.names)
         return given
     names = spelled_like(target, given.schema.names)
     fields = [field.with_name(name) for field, name in zip(given.schema, names, strict=True)]

@@ -134,6 +134,17 @@ def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if name in own else known.get(name.lower(), name) for name in names)
 
 
+def check_told_apart(names: Sequence[str]) -> None:
+    """A new data set with `x` and `X` could be written, and never be read where names have no case."""
+    folded = Counter(name.lower() for name in set(names))
+    alike = [name for name in names if folded[name.lower()] > 1]
+    if alike:
+        raise SchemaMismatchError(
+            f"The source has columns that only their case tells apart, {alike}; Spark could not read them. Rename "
+            "them, or set spark.sql.caseSensitive."
+        )
+
+
 def _check_partitions(target: Target, source: pa.Schema) -> None:
     if "" in target.partition_columns:
         raise ArgumentError("A partition column needs a name; rename the column that has none.")

@@ -28,19 +28,20 @@ def read_target(
     check_not_bucketed(location, infos)
     files = tuple(engine.footers(location, infos, key_columns))
     _check_folders(location, files)
-    columns = _partition_columns(files, partition_columns)
+    columns = _partition_columns(files, partition_columns, engine.ignores_case)
     if not files:
         return Target((), None, (), columns)
     schema = unify_footers([replace(f, schema=declared(f)) for f in files])
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
 
 
-def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None) -> tuple[str, ...]:
+def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None, ignores_case: bool) -> tuple[str, ...]:
     """The columns that paths name, in the order of the folders; they must be the ones given, if any are."""
     found = _named_in_paths(footer.partition for footer in files)
     if given is None:
         return found
-    if found and set(found) != set(given):
+    alike = str.lower if ignores_case else str
+    if found and set(map(alike, found)) != set(map(alike, given)):
         raise ArgumentError(f"partition_columns is {list(given)}, but the target is partitioned by {list(found)}.")
     if files and given and not found:
         raise ArgumentError(

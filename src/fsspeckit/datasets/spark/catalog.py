@@ -5,6 +5,7 @@ SQL only, so that it is the same on Spark Connect.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
 from fsspeckit.core.plan.listing import BUCKETED_ADVICE, list_files
 from fsspeckit.core.storage import LocalStorage, Location, locate
@@ -31,12 +33,16 @@ MANY_TABLES = 100
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Parquet table: its name as SQL takes it, its folder, and whether the catalog lists its partitions."""
+    """A Parquet table: its name as SQL takes it, its folder, and whether the catalog lists its partitions.
+
+    `padded` are its columns of `char(n)`, which Spark fills up with blanks.
+    """
 
     name: str
     path: str
     partition_columns: tuple[str, ...]
     lists_partitions: bool
+    padded: Mapping[str, str]
 
     def partitioned_by(self, given: Any, options: Mapping[str, Any]) -> Any:
         """What the caller says, which is checked against the folders; else the table's columns, if it has any."""
@@ -62,7 +68,8 @@ def find_table(spark: Any, table: str) -> Table:
         )
     if int(details.get("Num Buckets", "0")) > 0:
         raise TargetError(f"{table} is bucketed by {details.get('Bucket Columns')}. {BUCKETED_ADVICE}")
-    found = Table(name, _path(details["Location"]), columns, details.get("Partition Provider") == "Catalog")
+    listed = details.get("Partition Provider") == "Catalog"
+    found = Table(name, _path(details["Location"]), columns, listed, _padded(rows))
     _check_folder(spark, table, found)
     return found
 
@@ -88,6 +95,12 @@ def _split(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], dict[str, 
         elif section == "# Partition Information" and name and name != "# col_name":
             columns.append(name)
     return tuple(columns), details
+
+
+def _padded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Columns come first, up to a title or a line without a name."""
+    columns = itertools.takewhile(lambda row: row[0] and not row[0].startswith("# "), rows)
+    return {name.lower(): kind for name, kind in columns if kind.startswith("char(")}
 
 
 def _path(location: str) -> str:
@@ -127,6 +140,17 @@ def check_columns(spark: Any, table: str, found: Table, data: Any) -> None:
             f"The source does not have the columns of {table}, which has no files yet: of other types or extra are "
             f"{differing}, missing are {missing}. The table has {wanted}; cast and select accordingly."
         )
+
+
+def check_keys(table: str, found: Table, key_columns: Any) -> None:
+    """`ab` would not meet the `ab   ` that Spark wrote, and both read as the same."""
+    for name in validate.column_names("key_columns", key_columns) or ():
+        kind = found.padded.get(name.lower())
+        if kind is not None:
+            raise SchemaMismatchError(
+                f"Key column {name!r} of {table} is {kind}, which Spark fills up with blanks: a key would stand twice, "
+                "with them and without, since keys are compared byte by byte. Use another key, or a column of string."
+            )
 
 
 def refresh_table(spark: Any, found: Table) -> None:

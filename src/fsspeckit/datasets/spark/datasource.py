@@ -27,18 +27,19 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
 from fsspeckit.core import arrays, validate
+from fsspeckit.core.collations import check_keys
 from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.options import WriteOptionsGiven, path_of, write_options
-from fsspeckit.datasets.spark.source import loose_schema, open_source, row_groups
+from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
+from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_source, row_groups
 from fsspeckit.datasets.spark.spool import Laid, Spool, read_spool
 
 # PyArrow holds the source in memory; DuckDB need not.
@@ -64,10 +65,11 @@ class FsspeckitSource(DataSource):
 
     def schema(self) -> StructType:
         with our_words_first():
-            return _spark_schema(_open(path_of(self.options)).schema)
+            return _spark_schema(_open(read_options(self.options)[0]).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(path_of(self.options), schema)
+        with our_words_first():
+            return Reader(*read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with our_words_first():
@@ -105,12 +107,15 @@ class _Target:
         location = locate(options.path)
         if not isinstance(location.storage, LocalStorage):
             raise ArgumentError(f"{options.path} is not on a disk that driver and executors share.")
+        if options.scratch is not None and not os.path.isdir(options.scratch):
+            raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
         spool = Spool.beside(location, options.stream, options.scratch)
         target = cls(options, location, loose_schema(_arrow_schema(schema)), spool)
         if options.strategy is not None:  # refused here rather than after the work
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
             dataset_io(options.engine).request(strategy, options.keys, options.partitions, None, options.layout)
+            check_keys(collated(schema.names, schema), tuple(options.keys or ()), "the source")
         return target
 
     def rows(self, laid: Sequence[Laid]) -> pa.RecordBatchReader:
@@ -124,13 +129,18 @@ class _Target:
 
     def merge(self, laid: Sequence[Laid], batch: Batch | None) -> None:
         """Spark readers remember file lengths, so rewritten files get new names."""
-        given, writing = self.options, {"replace": "new_file", **self.options.writing}
+        given, writing = self.options, {"replace": "new_file", **self._writing(laid)}
         io: DatasetIO[Any] = dataset_io(given.engine)
         io.merge(self.rows(laid), given.path, given.strategy, given.keys, given.partitions, batch=batch, **writing)  # type: ignore[arg-type]
 
     def append(self, laid: Sequence[Laid], mode: Any) -> None:
         io, partitions = dataset_io(self.options.engine), self.options.partitions
-        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **self.options.writing)
+        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **self._writing(laid))
+
+    def _writing(self, laid: Sequence[Laid]) -> dict[str, Any]:
+        """Instants in the names of folders are in the session's zone, unless the options say otherwise."""
+        zones = [one.zone for one in laid if one.zone is not None]
+        return {"partition_timezone": zones[0] if zones else None, **self.options.writing}
 
 
 @dataclass
@@ -200,8 +210,8 @@ class FilePartition(InputPartition):
 
 
 class Reader(DataSourceReader):
-    def __init__(self, path: str, schema: StructType) -> None:
-        self._path, self._schema = path, schema
+    def __init__(self, path: str, zone: str | None, schema: StructType) -> None:
+        self._path, self._zone, self._schema = path, zone, schema
 
     def partitions(self) -> Sequence[InputPartition]:
         with our_words_first():
@@ -209,14 +219,24 @@ class Reader(DataSourceReader):
             missing = [name for name in self._schema.names if name not in files.schema.names]
             if missing:
                 raise SchemaMismatchError(f"{self._path} has no column {missing}. It has {files.schema.names}.")
-            self._types = pa.schema([files.schema.field(name) for name in self._schema.names])
+            self._check_zone(files)
             return [FilePartition(location, replace(footer, metadata=None)) for location, footer in files.files]
+
+    def _check_zone(self, files: Files) -> None:
+        """Spark tells a data source no session, and so no zone."""
+        named = {name for _, footer in files.files for name in footer.partition if name not in footer.schema.names}
+        instants = [f.name for f in self._schema.fields if f.name in named and isinstance(f.dataType, TimestampType)]
+        if instants and self._zone is None:
+            raise ArgumentError(
+                f"Column {instants[0]!r} is asked for as timestamp, which folders name without a zone. Give the option "
+                "partition_timezone: what spark.sql.session.timeZone was when they were written."
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         with our_words_first():
-            for table in row_groups(partition.location, wanted, wanted.names, partition.footer):
+            for table in row_groups(partition.location, wanted, wanted.names, partition.footer, self._zone or "UTC"):
                 columns = [_cast(column, field) for column, field in zip(table.columns, wanted, strict=True)]
                 yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=16_384)
 
@@ -247,7 +267,15 @@ def _spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
+    return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    check_carried(field)
     try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except PySparkException as error:
-        raise SchemaMismatchError(f"A column has a type that cannot be written: {error}") from error
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except (PySparkException, ValueError) as error:  # the latter of `array()`, whose elements have no type
+        raise SchemaMismatchError(
+            f"Column {field.name!r} of the source is {field.dataType.simpleString()}, which a data source cannot take "
+            f"from Spark: {error}. Cast it to another type, or use SparkDatasetIO."
+        ) from error

@@ -82,6 +82,7 @@ class SparkEngine:
     @contextlib.contextmanager
     def operation(self, verb: str, location: Location) -> Iterator[None]:
         """What is done within is told in Spark's UI under this name."""
+        self.cluster.check_running()
         self.cluster.shared = Shared(target=_local(location, ""))
         with self.cluster.jobs.operation(verb, location):
             yield

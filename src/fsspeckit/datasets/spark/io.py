@@ -38,6 +38,7 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     @property
     def spark(self) -> Any:
+        self._spark_engine.cluster.check_running()
         return self._spark_engine.cluster.spark
 
     def merge(
@@ -57,7 +58,7 @@ class SparkDatasetIO(DatasetIO[Any]):
 
             io.merge(frame, table="db.orders", strategy="upsert", key_columns=["order_id"])
         """
-        found, path = self._target(data, path, table)
+        found, path = self._target(data, path, table, key_columns)
         columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
         with self._operation("merge", path):
             result = super().merge(data, path, strategy, key_columns, columns, **options)
@@ -77,17 +78,20 @@ class SparkDatasetIO(DatasetIO[Any]):
         **options: Any,
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
-        found, path = self._target(data, path, table)
+        found, path = self._target(data, path, table, key_columns)
         columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
         with self._operation("plan", path, changes=False):
             return super().plan(data, path, strategy, key_columns, columns, **options)
 
-    def _target(self, data: Any, path: str | None, table: str | None) -> tuple[catalog.Table | None, str]:
+    def _target(
+        self, data: Any, path: str | None, table: str | None, key_columns: Any
+    ) -> tuple[catalog.Table | None, str]:
         if table is None and path is not None:
             return None, path
         if table is None or path is not None:
             raise ArgumentError("Give the path of the data set, or the name of its table by table=; not both.")
         found = catalog.find_table(self.spark, table)
+        catalog.check_keys(table, found, key_columns)
         catalog.check_columns(self.spark, table, found, data)
         return found, found.path
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.plan.partitions import timezone
 
 # Spark's own, which it passes on.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -18,7 +19,9 @@ _WRITING = {
     "row_group_size": int,
     "replace": str,
     "lock_timeout": float,
+    "partition_timezone": timezone,
 }
+_LAYOUT = ("compression", "max_rows_per_file", "row_group_size")
 _KNOWN = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_WRITING}
 
 
@@ -38,10 +41,20 @@ class WriteOptionsGiven:
     @property
     def layout(self) -> WriteOptions:
         """Of new files; checked when it is made."""
-        return WriteOptions(**{k: v for k, v in self.writing.items() if k not in ("replace", "lock_timeout")})
+        return WriteOptions(**{k: v for k, v in self.writing.items() if k in _LAYOUT})
 
 
-def path_of(options: Mapping[str, str]) -> str:
+def read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The path, and the zone of instants in the names of folders. An option that would do nothing is refused."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(given.keys() - {"path", "partition_timezone"})
+    if unknown:
+        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading takes none but partition_timezone.")
+    zone = given.get("partition_timezone")
+    return _path_of(given), None if zone is None else timezone(zone)
+
+
+def _path_of(options: Mapping[str, str]) -> str:
     path = options.get("path")
     if not path:
         raise ArgumentError("The data source needs the path of a data set: give it to save, load or start.")
@@ -61,7 +74,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptionsGiven:
     if strategy is None and "replace" in writing:
         raise ArgumentError("The option replace without a strategy does nothing. Leave it out.")
     return WriteOptionsGiven(
-        path_of(given),
+        _path_of(given),
         strategy,
         keys,
         _names(given.get("partition")),
@@ -92,5 +105,7 @@ def _names(text: str | None) -> list[str] | None:
 def _parsed(name: str, kind: Any, text: str) -> Any:
     try:
         return kind(text)
+    except ArgumentError:
+        raise
     except ValueError:
         raise ArgumentError(f"The option {name} is a number, not {text!r}.") from None

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fsspeckit.core.errors import DatasetMergeError, FsspeckitError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.storage import FsspecStorage, Location
 from fsspeckit.datasets.spark.jobs import Jobs
 from fsspeckit.datasets.spark.shared import Shared, Unseen
@@ -78,6 +78,12 @@ class Cluster:
         self.spark = spark
         self.jobs = Jobs(spark)
         self.shared = Shared()
+
+    def check_running(self) -> None:
+        """Of a session that was stopped Spark says that None has no attribute."""
+        context = getattr(self.spark, "sparkContext", None)
+        if context is not None and context._jsc is None:
+            raise ArgumentError("The Spark session was stopped. Start another and make a SparkDatasetIO with it.")
 
     @cached_property
     def parallelism(self) -> int:

@@ -36,6 +36,12 @@ def is_frame(source: Any) -> bool:
     return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
 
 
+def collated(names: Iterable[str], schema: Any) -> dict[str, str]:
+    """Columns whose text Spark does not compare byte by byte."""
+    kinds = {name: getattr(f.dataType, "collation", None) for name, f in zip(names, schema.fields, strict=True)}
+    return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A Spark DataFrame; executors write what they compute of it straight into parts."""
@@ -43,15 +49,8 @@ class Frame:
     frame: Any
     schema: pa.Schema
 
-    @property
-    def collated(self) -> dict[str, str]:
-        """Columns whose text Spark does not compare byte by byte."""
-        fields = zip(self.schema.names, self.frame.schema.fields, strict=True)
-        kinds = {name: getattr(field.dataType, "collation", None) for name, field in fields}
-        return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
-
     def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        check_keys(self.collated, shape.keys, "the source")
+        check_keys(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch, cluster.shared), session.OUTCOME)
         return [part for parts in session.collect("pin", frame) for part in parts]
@@ -109,19 +108,21 @@ def _pin_files(
     return [write_parts(row_groups(location, columns, names, footer), shape, scratch) for location, footer in files]
 
 
-def row_groups(location: Location, wanted: pa.Schema, names: list[str], footer: Footer) -> Iterator[pa.Table]:
+def row_groups(
+    location: Location, wanted: pa.Schema, names: list[str], footer: Footer, zone: str = "UTC"
+) -> Iterator[pa.Table]:
     with open_parquet(location, footer.path) as file:
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group)
             table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
-            yield pa.table([_column(table, footer, field) for field in wanted], names=names)
+            yield pa.table([_column(table, footer, field, zone) for field in wanted], names=names)
 
 
-def _column(table: pa.Table, footer: Footer, field: pa.Field) -> Any:
+def _column(table: pa.Table, footer: Footer, field: pa.Field, zone: str) -> Any:
     if field.name in table.column_names:
         return table.column(field.name)
     if field.name in footer.partition:
-        return value_array(footer.partition[field.name], field.type, table.num_rows)
+        return value_array(footer.partition[field.name], field.type, table.num_rows, zone)
     return pa.nulls(table.num_rows, field.type)
 
 
@@ -165,16 +166,11 @@ def loose_schema(schema: pa.Schema) -> pa.Schema:
 def relaxed(frame: Any) -> Any:
     """A frame that can become Arrow: elements of `array()`, which have no type, may be null.
 
-    Intervals of months, and maps of nothing, cannot.
+    Intervals, which Spark would read back as numbers, and maps of nothing cannot.
     """
     columns, odd = [], False
     for field in frame.schema.fields:
-        wrong = next(_not_carried(field.dataType), None)
-        if wrong is not None:
-            raise SchemaMismatchError(
-                f"Column {field.name!r} of the source is {field.dataType.simpleString()}; {wrong.simpleString()} "
-                "cannot be stored in Parquet as it is. Cast it to another type, such as string."
-            )
+        check_carried(field)
         kind = _nullable_voids(field.dataType)
         odd = odd or kind != field.dataType
         column = F.col("`" + field.name.replace("`", "``") + "`")
@@ -182,8 +178,18 @@ def relaxed(frame: Any) -> Any:
     return frame.select(columns) if odd else frame
 
 
+def check_carried(field: Any) -> None:
+    wrong = next(_not_carried(field.dataType), None)
+    if wrong is not None:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} of the source is {field.dataType.simpleString()}; {wrong.simpleString()} "
+            "cannot be stored in Parquet as it is. Cast it to another type, such as string."
+        )
+
+
 # The first of them has no class before Spark 4.0.
-_INTERVALS = tuple(getattr(T, n) for n in ("CalendarIntervalType", "YearMonthIntervalType") if hasattr(T, n))
+_KINDS = ("CalendarIntervalType", "YearMonthIntervalType", "DayTimeIntervalType")
+_INTERVALS = tuple(getattr(T, name) for name in _KINDS if hasattr(T, name))
 
 
 def _not_carried(kind: Any) -> Iterator[Any]:

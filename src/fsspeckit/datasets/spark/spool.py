@@ -26,11 +26,12 @@ _A_DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A file of rows that a task wrote."""
+    """A file of rows that a task wrote. `zone` is the session's, which instants bring along; nobody else tells it."""
 
     path: str
     rows: int
     bytes: int
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,11 @@ class Spool:
     def lay(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Laid | None:
         """On an executor: write the rows of a task, if it has any."""
         self._make()
-        name, rows, size, file = unique("rows"), 0, 0, None
+        name, rows, size, file, zone = unique("rows"), 0, 0, None, None
         for batch in batches:
             if not batch.num_rows:
                 continue
+            zone = next((f.type.tz for f in batch.schema if pa.types.is_timestamp(f.type) and f.type.tz), None)
             file = file or Scratch(LocalStorage(), self.folder).writer(name, schema)
             for piece in pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches():
                 file.write(piece)
@@ -63,7 +65,7 @@ class Spool:
         if file is None:
             return None
         file.close()
-        return Laid(os.path.join(self.folder, name), rows, size)
+        return Laid(os.path.join(self.folder, name), rows, size, zone)
 
     def _make(self) -> None:
         if not os.path.isdir(self.base):
