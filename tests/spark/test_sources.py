@@ -227,7 +227,7 @@ def test_executors_without_the_package_are_told_of(spark: Any, io: SparkDatasetI
         yield
 
     broken = spark.range(3).mapInArrow(fail, "id bigint, x string")
-    with pytest.raises(DatasetMergeError, match=r"cannot import fsspeckit.*Install fsspeckit\[spark\]"):
+    with pytest.raises(DatasetMergeError, match=r"cannot import fsspeckit.*Install fsspeckit there, ship it"):
         io.merge(broken, lake, "upsert", ["id"])
 
 

@@ -214,8 +214,8 @@ def carried_errors() -> Iterator[None]:
         if re.search(r"No module named '(fsspeckit|pyarrow|numpy|fsspec)", message):
             raise DatasetMergeError(
                 "The Python of Spark's executors cannot import fsspeckit and what it needs: "
-                f"{message.strip().splitlines()[-1]}. Install fsspeckit there from a checkout, ship it (`fsspeckit ship`), or set PYSPARK_PYTHON to an "
-                "environment that has it before the session starts; nothing was changed.",
+                f"{message.strip().splitlines()[-1]}. Install fsspeckit there, ship it (`fsspeckit ship`), or set "
+                "PYSPARK_PYTHON to an environment that has it before the session starts; nothing was changed.",
                 operation="spark",
             ) from error
         raise
