@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkValueError
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -169,13 +170,23 @@ def relaxed(frame: Any) -> Any:
     Intervals, which Spark would read back as numbers, and maps of nothing cannot.
     """
     columns, odd = [], False
-    for field in frame.schema.fields:
+    for field in _fields(frame):
         check_carried(field)
         kind = _nullable_voids(field.dataType)
         odd = odd or kind != field.dataType
         column = F.col("`" + field.name.replace("`", "``") + "`")
         columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
     return frame.select(columns) if odd else frame
+
+
+def _fields(frame: Any) -> list[Any]:
+    try:
+        return list(frame.schema.fields)
+    except PySparkValueError as error:  # an interval, before Spark 4.0
+        raise SchemaMismatchError(
+            f"A column of the source has a type that PySpark does not know: {error}. Cast it to another type, such as "
+            "string."
+        ) from error
 
 
 def check_carried(field: Any) -> None:
