@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.rewrite import thrift
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and PageEncodingStats in parquet.thrift
-_ROW_GROUPS, _COLUMNS, _META_DATA, _STATS = 4, 1, 3, 13
+_ROW_GROUPS, _COLUMNS, _META_DATA, _STATS, _SIZES = 4, 1, 3, 13, 16
 _PAGE_TYPE, _ENCODING = 1, 2
 _DATA_PAGES = (0, 3)
 _DICTIONARY = {2, 8}
@@ -29,8 +29,10 @@ _WRITES = {
     "FIXED_LEN_BYTE_ARRAY": {7, 9},
 }
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-# A dictionary of values of a fixed size that spares less than this is taken for one that failed.
+# A dictionary that spares less than this, of the size of plain values, is not worth its while: it may have held only
+# because the row group is not large. In tiny ones it costs nothing, and stays.
 _PAYS_BELOW = 0.9
+_TINY = 64 << 10
 
 
 def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Se
     for index, path in enumerate(paths):
         chunk = group.column(index)
         used = _data_encodings(chunks[index])
-        if _takes_dictionary(metadata, chunk, used):
+        if _takes_dictionary(metadata, chunk, used, _plain_bytes(chunk, chunks[index])):
             dictionary.append(path)
         elif kept := (used or _named(chunk)) & _WRITES.get(chunk.physical_type, set()):
             others[path] = _KEPT[min(kept)]
@@ -61,13 +63,20 @@ def _named(chunk: pq.ColumnChunkMetaData) -> set[int]:
     return {number for number, name in _KEPT.items() if name in chunk.encodings}
 
 
-def _takes_dictionary(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData, used: set[int]) -> bool:
-    """As before, where it held, unless fastparquet wrote it: it reads all row groups with one dictionary (seen)."""
+def _plain_bytes(chunk: pq.ColumnChunkMetaData, raw: thrift.Struct) -> int:
+    """How large the values would be without a dictionary, or 0 where nothing tells; nulls are counted as values."""
+    sizes = thrift.field(raw, _SIZES, thrift.STRUCT) if _SIZES in raw else {}
+    if chunk.physical_type == "BYTE_ARRAY" and 1 in sizes:
+        return int(thrift.field(sizes, 1, thrift.I64)) + 4 * int(chunk.num_values)
+    return int(chunk.num_values) * _WIDTHS.get(chunk.physical_type, 0)
+
+
+def _takes_dictionary(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData, used: set[int], plain: int) -> bool:
+    """As before, where it paid, unless fastparquet wrote it: it reads all row groups with one dictionary (seen)."""
     if (metadata.created_by or "").startswith("fastparquet"):
         return False
     if not chunk.num_values:
         return True
-    if used or not chunk.has_dictionary_page:
-        return bool(chunk.has_dictionary_page and used <= _DICTIONARY)
-    plain = chunk.num_values * _WIDTHS.get(chunk.physical_type, 0)
-    return not plain or bool(chunk.total_uncompressed_size < _PAYS_BELOW * plain)
+    if not chunk.has_dictionary_page or not used <= _DICTIONARY:
+        return False
+    return plain < _TINY or bool(chunk.total_uncompressed_size < _PAYS_BELOW * plain)
