@@ -244,7 +244,8 @@ def test_a_forked_child_that_ends_does_not_unlock_its_parents_merge(lake: Path, 
 def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any], staged: int) -> None:
     owner = writer("fork-go-on", lake, staged)
     go(owner)
-    assert expect(owner, "done") == ["7"]
+    (code,) = expect(owner, "done")
+    assert code != "0", "the child went through"  # refused, or its parent was quicker and the files are others now
     assert _values(lake)[1] == "held"
     _check_no_litter(lake)
 
