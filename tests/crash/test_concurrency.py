@@ -244,8 +244,7 @@ def test_a_forked_child_that_ends_does_not_unlock_its_parents_merge(lake: Path, 
 def test_a_forked_child_does_not_commit_its_parents_merge(lake: Path, writer: Callable[..., Any], staged: int) -> None:
     owner = writer("fork-go-on", lake, staged)
     go(owner)
-    (code,) = expect(owner, "done")
-    assert code != "0", "the child went through"  # refused, or its parent was quicker and the files are others now
+    assert expect(owner, "done") == ["7"]
     assert _values(lake)[1] == "held"
     _check_no_litter(lake)
 
@@ -318,7 +317,7 @@ def test_readers_see_every_key_once_during_in_place_merges(
         versions |= seen
         reads += 1
     assert int(expect(process, "done")[0]) >= 5
-    assert reads >= 3 and len(versions) >= 2, "the reader must have been at work during merges"
+    assert reads >= 10 and len(versions) >= 3, "the reader must have been at work during several merges"
     _check_no_litter(lake)
 
 

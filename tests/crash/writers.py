@@ -121,15 +121,22 @@ def fork_and_exit_in_merge(lake: str) -> None:
 def fork_and_go_on(lake: str, staged: int) -> None:
     """Merge, and let a forked child go on with the same merge: it has no lock, and may not stage, write or commit."""
     children: list[int] = []
-    _before("rewrite" if staged else "match", lambda: children.append(os.fork()))
+    codes: list[int] = []
+
+    def fork() -> None:
+        children.append(os.fork())
+        if children[0]:  # the parent waits, else it may be done before the child looks at the files
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+
+    _before("rewrite" if staged else "match", fork)
     try:
         PyArrowDatasetIO().merge(pa.table({"id": [1], "x": ["held"]}), lake, "upsert", ["id"])
     except Exception as error:
         assert children == [0], error
-        os._exit(7)
+        os._exit(7 if "forked child cannot commit" in str(error) else 8)
     if children == [0]:
         os._exit(0)
-    say(f"done {os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])}")
+    say(f"done {codes[0]}")
 
 
 def _before(step: str, action: Callable[[], None]) -> None:
