@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import edit_footer, nothing_changes
-from fsspeckit.core.calendars import Calendar, days_of, hybrid_days_of
 from fsspeckit.core.errors import SchemaMismatchError
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
+from fsspeckit.core.values.calendars import Calendar, days_of, hybrid_days_of
 from support import write_lake
 
 PREFIX = "org.apache.spark."

@@ -19,8 +19,8 @@ import pytest
 from damage import chunk_of, edit_footer, hide_page, nothing_changes
 from fsspeckit.cli.sources import read_stream
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
-from fsspeckit.core.rewrite import thrift
-from fsspeckit.core.rewrite.graft import footer_bytes
+from fsspeckit.core.target import thrift
+from fsspeckit.core.target.tail import footer_bytes
 from fsspeckit.report.inspection import inspect
 from support import multiset, rows, write_lake
 

@@ -18,7 +18,7 @@ import pytest
 
 from damage import edit_footer, nothing_changes, spoil_pages
 from fsspeckit.core.errors import PartitionMoveError, SchemaMismatchError
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
 from support import all_names, data_files, fingerprint, multiset, rows, write_lake
 
 UTC = dt.UTC

@@ -135,7 +135,7 @@ def test_fields_that_a_struct_gained(io: Any, tmp_path: Path, wrap: Any) -> None
 
 
 def _as(lake: str, kind: pa.DataType) -> list[pa.Table]:
-    from fsspeckit.core import arrays
+    from fsspeckit.core.values import arrays
 
     tables = [pq.ParquetFile(path).read() for path in sorted(Path(lake).glob("*.parquet"))]
     return [t.set_column(1, "s", arrays.cast(t.column("s"), kind)) for t in tables]

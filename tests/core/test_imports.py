@@ -39,6 +39,52 @@ def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
     assert {name for name in importers(library) if not name.startswith(folder)} == set()
 
 
+# The rooms of the core, lowest first; those of one line stand side by side.
+LAYERS = [
+    {"errors", "parallel"},
+    {"values", "model"},
+    {"storage"},
+    {"target"},
+    {"plan"},
+    {"rewrite"},
+    {"engine"},
+    {"commit"},
+    {"merge", "outcome", "incremental"},
+]
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["fsspeckit", "core"] and len(parts) > 2 else None
+
+
+def rooms_below(path: Path) -> Iterator[str]:
+    """Rooms of the core that a file imports from, `from fsspeckit.core import merge` included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "fsspeckit.core":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from filter(None, [room_of(node.module)])
+        elif isinstance(node, ast.Import):
+            yield from filter(None, (room_of(alias.name) for alias in node.names))
+
+
+def test_imports_go_down_only() -> None:
+    rank = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+    rooms = {
+        path: path.relative_to(ROOT / "core").parts[0].removesuffix(".py") for path in (ROOT / "core").rglob("*.py")
+    }
+    assert {room for room in rooms.values() if room != "__init__"} == set(rank)
+    upwards = [
+        f"{path.relative_to(ROOT)} imports {below}"
+        for path, room in rooms.items()
+        if room != "__init__"
+        for below in rooms_below(path)
+        if rank[below] > rank[room]
+    ]
+    assert upwards == []
+
+
 def test_the_core_knows_no_engine() -> None:
     """`core.incremental.merge` alone reaches for the PyArrow engine, when it is called."""
     assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {"core/incremental.py"}

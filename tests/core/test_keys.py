@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core import keys
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Bounds
 from fsspeckit.core.plan.prune import bounds_might_match
+from fsspeckit.core.values import keys
 
 PLAIN = {
     "bool": pa.array([True, False]),

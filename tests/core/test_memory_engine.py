@@ -35,10 +35,10 @@ from fsspeckit.core.model import (
     Shape,
     Staged,
 )
-from fsspeckit.core.plan.partitions import parse_hive_partition_path
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.target.partitions import parse_hive_partition_path
 
 Row = dict[str, Any]
 TYPES = {"id": pa.int64(), "x": pa.string(), "day": pa.string()}

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core import arrays, nested, schema, unify
-from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
+from fsspeckit.core.values import arrays, nested, schema, unify
+from fsspeckit.core.values.equality import identical
 
 UNIFIED = [
     (pa.int8(), pa.int64(), pa.int64()),

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.rewrite import thrift
-from fsspeckit.core.rewrite.graft import Graft, footer_bytes
+from fsspeckit.core.rewrite.graft import Graft
+from fsspeckit.core.target import thrift
+from fsspeckit.core.target.tail import footer_bytes
 
 DATA = Path(__file__).parent.parent / "data"
 SAMPLES = sorted(str(path.relative_to(DATA)) for path in DATA.rglob("*.parquet"))

@@ -13,8 +13,8 @@ import pytest
 
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
-from fsspeckit.core import keys, ordering
 from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.core.values import keys, ordering
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, match, payload, profile, source
 from fsspeckit.datasets.duckdb.version import library_version, supports_merge
 from recording import Recording

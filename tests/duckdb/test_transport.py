@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core import transport
-from fsspeckit.core.equality import identical
+from fsspeckit.core.values.equality import identical
+from fsspeckit.datasets.duckdb import transport
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
 WIDTHS = {

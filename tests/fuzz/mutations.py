@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
 
 _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 8, 15, 16, 100, 127, 128, 255, 1 << 15, 1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 40)
 _BYTES = (0x00, 0x01, 0x0B, 0x0C, 0x0D, 0x0E, 0x15, 0x18, 0x19, 0x7F, 0x80, 0xC3, 0xFF)

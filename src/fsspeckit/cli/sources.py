@@ -59,8 +59,8 @@ def read_stream(stream: BinaryIO) -> Any:
 
 
 def _read_parquet(source: Any) -> Any:
-    from fsspeckit.core.plan.footers import open_source
-    from fsspeckit.core.plan.pages import check_values, doubtful_columns
+    from fsspeckit.core.target.footers import open_source
+    from fsspeckit.core.target.pages import check_values, doubtful_columns
 
     file = open_source(source)
     table = file.read()

@@ -16,8 +16,6 @@ from fsspeckit.core.commit.session import writing
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergeFileMetadata, MergeResult, Staged
 from fsspeckit.core.plan.confirm import confirm_affected_files
-from fsspeckit.core.plan.listing import is_data_file, list_dataset_files, list_files
-from fsspeckit.core.plan.partitions import parse_hive_partition_path
 from fsspeckit.core.plan.prune import (
     ConservativeMembershipChecker,
     ParquetFileMetadata,
@@ -25,8 +23,10 @@ from fsspeckit.core.plan.prune import (
     PartitionPruner,
     key_table,
 )
+from fsspeckit.core.plan.validate import validate_no_null_keys, validate_partition_column_immutability
 from fsspeckit.core.storage import Location, Storage, locate
-from fsspeckit.core.validate import validate_no_null_keys, validate_partition_column_immutability
+from fsspeckit.core.target.listing import is_data_file, list_dataset_files, list_files
+from fsspeckit.core.target.partitions import parse_hive_partition_path
 
 __all__ = [
     "ConservativeMembershipChecker",

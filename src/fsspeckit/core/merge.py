@@ -24,9 +24,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.core import keys, outcome, validate
-from fsspeckit.core.commit import ledger
-from fsspeckit.core.commit.ledger import Batch
+from fsspeckit.core import outcome
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.engine import Engine, Pinned
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
@@ -44,14 +42,18 @@ from fsspeckit.core.model import (
     WriteOptions,
     WriteResult,
 )
-from fsspeckit.core.plan.listing import list_files
+from fsspeckit.core.plan import validate
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
-from fsspeckit.core.plan.target import in_timezone, overwritten_target, partition_map, read_target, template
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
-from fsspeckit.core.schema import check_told_apart, shape_of, spelled_like
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target import ledger
+from fsspeckit.core.target.dataset import in_timezone, overwritten_target, partition_map, read_target, template
+from fsspeckit.core.target.ledger import Batch
+from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.values import keys
+from fsspeckit.core.values.schema import check_told_apart, shape_of, spelled_like
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
 
@@ -106,11 +108,15 @@ def write(
         raise ArgumentError(f"Unknown mode {mode!r}. Choose 'append' or 'overwrite'.")
     with writing(location, lock_timeout) as session:
         infos = list_files(location)
-        target = read_target(engine, location, (), partition_columns) if mode == "append" else None
+        target = (
+            read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
+            if mode == "append"
+            else None
+        )
         given = _open(engine, source, target)
         if target is None:
             target = overwritten_target(location, given.schema, partition_columns)
-        shape = in_timezone(engine, shape_of(target, given.schema, ()), partition_timezone)
+        shape = _zoned(engine, shape_of(target, given.schema, ()), partition_timezone)
         pinned = engine.pin(given, shape, _scratch(engine, session))
         try:
             files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
@@ -127,12 +133,13 @@ def write(
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
     """The target, and the request with columns spelled as the target spells them."""
-    target = read_target(engine, location, request.key_columns, request.partition_columns)
-    if target.schema is None or not engine.ignores_case:
+    ignores_case, columns = engine.ignores_case, request.partition_columns
+    target = read_target(engine.footers, location, request.key_columns, columns, ignores_case)
+    if target.schema is None or not ignores_case:
         return target, request
     key_columns, order = (spelled_like(target, names) for names in (request.key_columns, request.dedup_order_by))
     if key_columns != request.key_columns:
-        target = read_target(engine, location, key_columns, request.partition_columns)
+        target = read_target(engine.footers, location, key_columns, columns, ignores_case)
     return target, replace(request, key_columns=key_columns, dedup_order_by=order)
 
 
@@ -153,10 +160,14 @@ def _pin(
 ) -> tuple[Pinned, Shape]:
     given = _open(engine, source, target)
     shape = shape_of(target, given.schema, request.key_columns)
-    shape = in_timezone(engine, shape, request.partition_timezone)
+    shape = _zoned(engine, shape, request.partition_timezone)
     for name in request.key_columns:
         keys.check_key_type(name, shape.schema.field(name).type)
     return engine.pin(given, shape, _scratch(engine, session)), shape
+
+
+def _zoned(engine: Engine, shape: Shape, asked_for: str | None) -> Shape:
+    return in_timezone(shape, lambda: asked_for or engine.partition_timezone)
 
 
 def _scratch(engine: Engine, session: Session | None) -> Location | None:

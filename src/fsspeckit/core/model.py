@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.calendars import Calendar
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.values.calendars import Calendar
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from fsspeckit.core import merge as core
-from fsspeckit.core import validate
-from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
-from fsspeckit.core.plan.partitions import timezone
+from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.target.ledger import Batch
+from fsspeckit.core.target.partitions import timezone
 
 Frame = TypeVar("Frame")
 

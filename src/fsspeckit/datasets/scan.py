@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from fsspeckit.core import arrays
-from fsspeckit.core.calendars import corrected
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.plan.chunks import check_chunks
-from fsspeckit.core.plan.footers import (
+from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.core.target.chunks import check_chunks
+from fsspeckit.core.target.footers import (
     checked_footer,
     has_int96,
     int96_unit,
@@ -28,11 +27,12 @@ from fsspeckit.core.plan.footers import (
     read_footers,
     unreadable,
 )
-from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.pages import check_rows, check_values, doubtful_columns, read_batches, read_file
-from fsspeckit.core.plan.partitions import value_array
-from fsspeckit.core.schema import plain_schema, unify_footers
-from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.target.pages import check_rows, check_values, doubtful_columns, read_batches, read_file
+from fsspeckit.core.target.partitions import value_array
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.calendars import corrected
+from fsspeckit.core.values.schema import plain_schema, unify_footers
 
 
 def read_dataset(location: Location, columns: list[str] | None = None, filter: Any = None) -> pa.Table:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import arrays
-from fsspeckit.core.calendars import Calendar, corrected
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.plan.footers import open_parquet
-from fsspeckit.core.plan.pages import read_batches
-from fsspeckit.core.schema import unify_sources
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.target.footers import open_parquet
+from fsspeckit.core.target.pages import read_batches
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.calendars import Calendar, corrected
+from fsspeckit.core.values.schema import unify_sources
 from fsspeckit.datasets.scan import existing_files, scan_dataset
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds, Footer
-from fsspeckit.core.plan.footers import read_footers
-from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.schema import unify_footers
 from fsspeckit.core.storage import locate
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.values.schema import unify_footers
 from fsspeckit.report.text import key_value
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")

@@ -11,15 +11,15 @@ import posixpath
 import time
 from collections.abc import Sequence
 
-from fsspeckit.core.commit.ledger import entries
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Footer
-from fsspeckit.core.plan.footers import LEDGER_PREFIX as PREFIX
-from fsspeckit.core.plan.footers import read_footers
-from fsspeckit.core.plan.listing import list_files
 from fsspeckit.core.rewrite.stamp import copy_without
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import LEDGER_PREFIX as PREFIX
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.ledger import entries
+from fsspeckit.core.target.listing import list_files
 
 # A stream that moved since may be about to give its last batch again.
 IDLE_DAYS = 7

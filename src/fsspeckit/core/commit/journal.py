@@ -16,8 +16,8 @@ from typing import Any
 from fsspeckit.core.commit.staging import JOURNAL
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.plan.listing import SUMMARY_FILES, is_data_file
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.listing import SUMMARY_FILES, is_data_file
 
 _FORMAT = 2
 

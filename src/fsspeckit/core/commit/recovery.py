@@ -21,8 +21,8 @@ from typing import Literal
 from fsspeckit.core.commit import journal, marker, staging
 from fsspeckit.core.commit.steps import MisfitError, Steps
 from fsspeckit.core.errors import CommitUnfinishedError
-from fsspeckit.core.plan.listing import looking
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.listing import looking
 
 Way = Literal["finish", "discard"]
 

@@ -32,8 +32,8 @@ from fsspeckit.core.errors import (
     TargetError,
 )
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.plan.listing import check_plain, list_files, looking, summary_files
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.listing import check_plain, list_files, looking, summary_files
 
 __all__ = ["Session", "check_unchanged", "recover", "unfinished", "warn_unfinished", "writing"]
 

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays, keys, schema
-from fsspeckit.core.calendars import corrected
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.plan import prune
-from fsspeckit.core.plan.footers import open_parquet, read_footer
-from fsspeckit.core.plan.pages import read_row_group
-from fsspeckit.core.plan.partitions import value_array
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.target.footers import open_parquet, read_footer
+from fsspeckit.core.target.pages import read_row_group
+from fsspeckit.core.target.partitions import value_array
+from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values.calendars import corrected
 
 
 @dataclass(frozen=True, slots=True)

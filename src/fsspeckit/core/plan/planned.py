@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.model import Footer, Match, MergeStrategy, Profile, Replace, Shape, Target, WriteOptions
 from fsspeckit.core.plan.prune import Pruned
+from fsspeckit.core.target.ledger import Batch
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import arrays, keys
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, Profile, RowGroup, Shape
-from fsspeckit.core.plan.footers import read_footer
-from fsspeckit.core.plan.listing import list_files
-from fsspeckit.core.plan.partitions import PartitionMap, Unreadable, identities, read_value
+from fsspeckit.core.plan.validate import key_names
 from fsspeckit.core.storage import locate
-from fsspeckit.core.validate import key_names
+from fsspeckit.core.target.footers import read_footer
+from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.target.partitions import PartitionMap, Unreadable, identities, read_value
+from fsspeckit.core.values import arrays, keys
 
 MIGHT_MATCH = True
 CANNOT_MATCH = False

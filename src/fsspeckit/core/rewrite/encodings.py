@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and PageEncodingStats in parquet.thrift
 _ROW_GROUPS, _COLUMNS, _META_DATA, _STATS, _SIZES = 4, 1, 3, 13, 16

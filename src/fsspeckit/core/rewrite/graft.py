@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsspeckit.core.rewrite import loosen, thrift
-
-MAGIC = b"PAR1"
+from fsspeckit.core.rewrite import loosen
+from fsspeckit.core.target import thrift
+from fsspeckit.core.target.tail import MAGIC
 
 # Entries that repeat the schema in a writer's own words: they go where the schema goes.
 _SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
@@ -25,34 +25,6 @@ _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
 _COLUMNS, _META_DATA, _PATH = 1, 3, 3
 _TYPE, _INT96 = 1, (thrift.I32, 3)
 _DEEPEST = 200
-
-# What PyArrow reads at once of the end of a file, too.
-_TAIL = 64 << 10
-
-
-def footer_bytes(source: Any) -> bytes:
-    """The raw footer of an open Parquet file."""
-    return footer_of(tail_bytes(source))
-
-
-def tail_bytes(source: Any) -> bytes:
-    """The end of an open file with all of its footer in it, as far as the file is that long."""
-    size = source.size()
-    tail = _last(source, size, _TAIL)
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    return tail if length <= len(tail) or tail[-4:] != MAGIC else _last(source, size, length)
-
-
-def _last(source: Any, size: int, count: int) -> bytes:
-    source.seek(max(0, size - count))
-    return bytes(source.read(min(size, count)))
-
-
-def footer_of(tail: bytes) -> bytes:
-    length = int.from_bytes(tail[-8:-4], "little")
-    if length > len(tail) - 8:
-        raise thrift.Damaged(f"a footer of {length} bytes does not fit into the file")
-    return tail[-8 - length : -8]
 
 
 @dataclass(frozen=True, slots=True)

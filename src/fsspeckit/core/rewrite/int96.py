@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays
 from fsspeckit.core.errors import LayoutError
-from fsspeckit.core.plan.footers import has_int96, int96_unit, reading
-from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import has_int96, int96_unit, reading
+from fsspeckit.core.target.pages import read_row_group
+from fsspeckit.core.values import arrays
 
 # Microseconds beyond this do not fit into nanoseconds.
 _LIMIT = 2**63 // 1000 - 1

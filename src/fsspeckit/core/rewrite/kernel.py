@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays, keys, schema
-from fsspeckit.core.calendars import in_calendar
-from fsspeckit.core.commit.ledger import Ledger
-from fsspeckit.core.equality import identical
 from fsspeckit.core.errors import DatasetMergeError, LayoutError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
-from fsspeckit.core.plan.footers import checked_footer, open_parquet, reading
-from fsspeckit.core.plan.pages import read_row_group
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import checked_footer, open_parquet, reading
+from fsspeckit.core.target.ledger import Ledger
+from fsspeckit.core.target.pages import read_row_group
+from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values.calendars import in_calendar
+from fsspeckit.core.values.equality import identical
 
 
 class Replacements(Protocol):

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
-from fsspeckit.core import arrays, schema
-from fsspeckit.core.calendars import flags
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer, WriteOptions
-from fsspeckit.core.plan.footers import leaf_count
-from fsspeckit.core.rewrite import thrift
 from fsspeckit.core.rewrite.encodings import encoding_options
 from fsspeckit.core.rewrite.graft import Graft
+from fsspeckit.core.target import thrift
+from fsspeckit.core.target.footers import leaf_count
+from fsspeckit.core.values import arrays, schema
+from fsspeckit.core.values.calendars import flags
 
 # The widest decimal whose minimal fixed length is n bytes.
 _DECIMAL_DIGITS = {n: len(str(2 ** (8 * n - 1) - 1)) - 1 for n in range(1, 33)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
 
 # Of a SchemaElement in parquet.thrift
 _TYPE, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 3, 4, 5, 6, 10

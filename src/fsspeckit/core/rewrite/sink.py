@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import keys
-from fsspeckit.core.commit.ledger import Ledger
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
-from fsspeckit.core.plan.partitions import PartitionMap
 from fsspeckit.core.rewrite.kernel import model_layout
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.writer import FreshFiles
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.ledger import Ledger
+from fsspeckit.core.target.partitions import PartitionMap
+from fsspeckit.core.values import keys
 
 
 @dataclass(frozen=True)

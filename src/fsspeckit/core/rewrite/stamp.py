@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from fsspeckit.core.model import Footer, Staged
-from fsspeckit.core.plan.footers import reading
-from fsspeckit.core.rewrite.graft import MAGIC, footer_bytes, without_entry
+from fsspeckit.core.rewrite.graft import without_entry
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import reading
+from fsspeckit.core.target.tail import MAGIC, footer_bytes
 
 _CHUNK = 8 << 20
 

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core import arrays
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.rewrite.graft import GraftingSink
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values import arrays
 
 
 class FileWriter:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from fsspeckit.core import arrays
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
+from fsspeckit.core.values import arrays
 from fsspeckit.datasets.duckdb.version import library_version
 
 _HUGE = ("hugeint", "uhugeint")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import ordering, validate
-from fsspeckit.core.equality import identical_rows
+from fsspeckit.core.plan import validate
+from fsspeckit.core.values import ordering
+from fsspeckit.core.values.equality import identical_rows
 from fsspeckit.datasets.duckdb.payload import Arrangement
 from fsspeckit.datasets.duckdb.source import PinnedSource
 from fsspeckit.datasets.duckdb.sql import listed, numbered

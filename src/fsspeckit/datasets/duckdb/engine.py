@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.core import schema
 from fsspeckit.core.model import (
     FileInfo,
     Footer,
@@ -24,10 +23,11 @@ from fsspeckit.core.model import (
     Staged,
 )
 from fsspeckit.core.parallel import ahead
-from fsspeckit.core.plan.footers import read_footers
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.values import schema
 from fsspeckit.datasets.duckdb import dedup
 from fsspeckit.datasets.duckdb.match import Matcher
 from fsspeckit.datasets.duckdb.opening import Opened, open_source

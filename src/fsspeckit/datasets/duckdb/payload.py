@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core import transport
+from fsspeckit.datasets.duckdb import transport
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
 CHUNK_BYTES = 32 << 20

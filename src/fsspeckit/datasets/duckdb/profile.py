@@ -6,9 +6,10 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
-from fsspeckit.core import keys, ordering, transport
 from fsspeckit.core.model import Profile
-from fsspeckit.core.plan.partitions import identities
+from fsspeckit.core.target.partitions import identities
+from fsspeckit.core.values import keys, ordering
+from fsspeckit.datasets.duckdb import transport
 from fsspeckit.datasets.duckdb.payload import CHUNK_ROWS
 from fsspeckit.datasets.duckdb.source import PinnedSource
 from fsspeckit.datasets.duckdb.sql import listed

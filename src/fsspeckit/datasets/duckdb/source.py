@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import keys, ordering, schema
 from fsspeckit.core.model import Shape
+from fsspeckit.core.values import keys, ordering, schema
 from fsspeckit.datasets.duckdb.payload import CHUNK_BYTES, CHUNK_ROWS, Payload
 from fsspeckit.datasets.duckdb.workspace import Workspace
 

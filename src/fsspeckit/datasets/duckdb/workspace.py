@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from fsspeckit.core import arrays
+from fsspeckit.core.values import arrays
 from fsspeckit.datasets.duckdb.columns import check_booleans
 
 logger = logging.getLogger(__name__)

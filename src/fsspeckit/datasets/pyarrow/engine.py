@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core import arrays, keys, schema, validate
-from fsspeckit.core.equality import identical_rows
 from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
+from fsspeckit.core.plan import validate
 from fsspeckit.core.plan.confirm import read_keys
-from fsspeckit.core.plan.footers import read_footers
-from fsspeckit.core.plan.partitions import identities
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.partitions import identities
+from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values.equality import identical_rows
 from fsspeckit.datasets.sources import to_table
 
 Item = TypeVar("Item")

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
-from fsspeckit.core.plan.listing import BUCKETED_ADVICE, list_files
+from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import LocalStorage, Location, locate
+from fsspeckit.core.target.listing import BUCKETED_ADVICE, list_files
 
 log = logging.getLogger("fsspeckit.spark")
 

@@ -30,13 +30,14 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
-from fsspeckit.core import arrays, validate
-from fsspeckit.core.collations import check_keys
-from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
-from fsspeckit.core.plan.footers import read_footers
+from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import LocalStorage, Location, locate
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.ledger import Batch
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.collations import check_keys
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
 from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_source, row_groups

@@ -18,14 +18,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from fsspec.implementations.memory import MemoryFileSystem
 
-from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
-from fsspeckit.core.ordering import merged
-from fsspeckit.core.plan.footers import read_footer, read_footers
+from fsspeckit.core.plan import validate
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.storage import FsspecStorage, LocalStorage, Location
+from fsspeckit.core.target.footers import read_footer, read_footers
+from fsspeckit.core.values.ordering import merged
 from fsspeckit.datasets.pyarrow.engine import PinnedTable, deduplicated
 from fsspeckit.datasets.spark import catalog, join, match, route
 from fsspeckit.datasets.spark import parts as pinned

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsspeckit.core import validate
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
-from fsspeckit.core.plan.partitions import parse_hive_partition_path, timezone
+from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.partitions import parse_hive_partition_path, timezone
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.scan import existing_files
 from fsspeckit.datasets.spark import catalog

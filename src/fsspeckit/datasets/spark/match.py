@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import keys
 from fsspeckit.core.model import Match, Scan, Shape
 from fsspeckit.core.plan import confirm
 from fsspeckit.core.storage import Location
+from fsspeckit.core.values import keys
 from fsspeckit.datasets.spark import parts as pinned
 from fsspeckit.datasets.spark.parts import Part
 from fsspeckit.datasets.spark.scratch import Scratch, unique

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.plan.partitions import timezone
+from fsspeckit.core.target.partitions import timezone
 
 # Spark's own, which it passes on.
 _SPARKS = {"checkpointlocation", "queryname"}

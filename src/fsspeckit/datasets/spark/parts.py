@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import keys, schema
 from fsspeckit.core.model import Shape
-from fsspeckit.core.ordering import Intervals, merged
-from fsspeckit.core.plan.partitions import identities
+from fsspeckit.core.target.partitions import identities
+from fsspeckit.core.values import keys, schema
+from fsspeckit.core.values.ordering import Intervals, merged
 from fsspeckit.datasets.spark.scratch import ArrowFile, Scratch, one_batch, unique
 
 BATCH_ROWS = 1 << 16

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import keys
+from fsspeckit.core.values import keys
 from fsspeckit.datasets.spark import parts as pinned
 from fsspeckit.datasets.spark.match import HITS, Hits, Source
 from fsspeckit.datasets.spark.scratch import Scratch

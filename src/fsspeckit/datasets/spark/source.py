@@ -14,16 +14,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fsspeckit.core import arrays
-from fsspeckit.core.calendars import corrected
-from fsspeckit.core.collations import check_keys
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, Shape
-from fsspeckit.core.plan.footers import open_parquet
-from fsspeckit.core.plan.pages import read_row_group
-from fsspeckit.core.plan.partitions import value_array
-from fsspeckit.core.schema import unify_footers, unify_sources
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.target.footers import open_parquet
+from fsspeckit.core.target.pages import read_row_group
+from fsspeckit.core.target.partitions import value_array
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.calendars import corrected
+from fsspeckit.core.values.collations import check_keys
+from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.datasets.scan import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.commit.ledger import Batch
 from fsspeckit.core.storage import locate
+from fsspeckit.core.target.ledger import Batch
 from fsspeckit.datasets.spark.engine import SparkEngine
 
 log = logging.getLogger("fsspeckit.spark")

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import arrays
 from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.values import arrays
 
 MAX_INTERVALS = 1024
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core import arrays, keys, schema
 from fsspeckit.core.errors import ArgumentError, DuplicateKeyError, NullKeyError, PartitionMoveError
 from fsspeckit.core.model import Match, MergeStrategy, Profile
+from fsspeckit.core.values import arrays, keys, schema
 
 
 def key_names(key_columns: Any) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
-from fsspeckit.core.plan.footers import reading, unreadable
-from fsspeckit.core.rewrite.thrift import Damaged
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import reading, unreadable
+from fsspeckit.core.target.thrift import Damaged
 
 
 def read_row_group(

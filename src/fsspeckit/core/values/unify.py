@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from fsspeckit.core import arrays
+from fsspeckit.core.values import arrays
 
 _VARIANT = {"metadata", "value", "typed_value"}
 _UNITS = ("s", "ms", "us", "ns")

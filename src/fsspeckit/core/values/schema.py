@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import arrays, calendars, collations
-from fsspeckit.core.calendars import Calendar
-from fsspeckit.core.equality import lacks_required
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.unify import CannotUnify, is_variant, merge_type, unify
+from fsspeckit.core.values import arrays, calendars, collations
+from fsspeckit.core.values.calendars import Calendar
+from fsspeckit.core.values.equality import lacks_required
+from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, unify
 
 _MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
 

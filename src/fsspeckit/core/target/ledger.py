@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.plan.footers import LEDGER_PREFIX as PREFIX
-from fsspeckit.core.plan.footers import read_footer
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import LEDGER_PREFIX as PREFIX
+from fsspeckit.core.target.footers import read_footer
 
 Ledger = Mapping[str, str]
 

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core import keys
-from fsspeckit.core.arrays import shown
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer
+from fsspeckit.core.values import keys
+from fsspeckit.core.values.arrays import shown
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

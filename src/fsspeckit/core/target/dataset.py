@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core import arrays
-from fsspeckit.core.commit import ledger
-from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError, TargetError
-from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.plan.listing import check_not_bucketed, list_files
-from fsspeckit.core.plan.partitions import PartitionMap, parse_hive_partition_path, timezone
-from fsspeckit.core.schema import declared, unify_footers
+from fsspeckit.core.model import FileInfo, Footer, Shape, Target
 from fsspeckit.core.storage import Location
-from fsspeckit.core.unify import unshredded
+from fsspeckit.core.target import ledger
+from fsspeckit.core.target.listing import check_not_bucketed, list_files
+from fsspeckit.core.target.partitions import PartitionMap, parse_hive_partition_path, timezone
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.schema import declared, unify_footers
+from fsspeckit.core.values.unify import unshredded
+
+ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
 
 
 def read_target(
-    engine: Engine, location: Location, key_columns: Sequence[str], partition_columns: tuple[str, ...] | None
+    footers: ReadFooters,
+    location: Location,
+    key_columns: Sequence[str],
+    partition_columns: tuple[str, ...] | None,
+    ignores_case: bool = False,
 ) -> Target:
     """List the data files, read their footers and unify them."""
     infos = list_files(location)
     check_not_bucketed(location, infos)
-    files = tuple(engine.footers(location, infos, key_columns))
+    files = tuple(footers(location, infos, key_columns))
     _check_folders(location, files)
-    columns = _partition_columns(files, partition_columns, engine.ignores_case)
+    columns = _partition_columns(files, partition_columns, ignores_case)
     if not files:
         return Target((), None, (), columns)
     schema = unify_footers([replace(f, schema=declared(f)) for f in files])
@@ -77,12 +82,12 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     return Target((), None, (), partition_columns, ledger.readable_entries(location, infos))
 
 
-def in_timezone(engine: Engine, shape: Shape, asked_for: str | None) -> Shape:
-    """The shape with the zone of instants in folders: the user's, else the engine's."""
+def in_timezone(shape: Shape, zone: Callable[[], str]) -> Shape:
+    """The shape with the zone of instants in folders, which is asked for only where there are any."""
     kinds = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
     if not any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds):
         return shape
-    return replace(shape, partition_timezone=timezone(asked_for or engine.partition_timezone))
+    return replace(shape, partition_timezone=timezone(zone()))
 
 
 def partition_map(target: Target, shape: Shape) -> PartitionMap:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import arrays, nested
 from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.values import arrays, nested
 
 _DATES, _INT96, _ZONE = (b"org.apache.spark." + name for name in (b"legacyDateTime", b"legacyINT96", b"timeZone"))
 SPARK_VERSION = b"org.apache.spark.version"

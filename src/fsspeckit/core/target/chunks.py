@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import pyarrow.parquet as pq
 
-from fsspeckit.core.rewrite import thrift
+from fsspeckit.core.target import thrift
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics in parquet.thrift
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3

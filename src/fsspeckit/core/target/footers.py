@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
-from fsspeckit.core.calendars import SPARK_VERSION, Calendar, days_of
-from fsspeckit.core.collations import collations
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
-from fsspeckit.core.plan.chunks import check_chunks, check_flat_chunks
-from fsspeckit.core.plan.partitions import parse_hive_partition_path
-from fsspeckit.core.rewrite.graft import footer_bytes, footer_of, tail_bytes
-from fsspeckit.core.rewrite.thrift import Damaged
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
+from fsspeckit.core.target.partitions import parse_hive_partition_path
+from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
+from fsspeckit.core.target.thrift import Damaged
+from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar, days_of
+from fsspeckit.core.values.collations import collations
 
 LEDGER_PREFIX = "fsspeckit.stream."
 _EXACT = Context(prec=80)

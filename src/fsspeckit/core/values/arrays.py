@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from fsspeckit.core import nested
-from fsspeckit.core.equality import identical
+from fsspeckit.core.values import nested
+from fsspeckit.core.values.equality import identical
 
 
 class DoesNotFit(Exception):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from fsspeckit.core import arrays, keys
+from fsspeckit.core.values import arrays, keys
 
 Intervals = list[tuple[Any, Any]]
 _SIGN = np.int64(-(1 << 63))

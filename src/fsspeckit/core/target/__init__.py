@@ -1,0 +1,1 @@
+"""What is there: files, footers, partitions. Read with suspicion, and never written."""
