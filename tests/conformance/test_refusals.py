@@ -24,8 +24,8 @@ from fsspeckit.core.errors import (
     TargetError,
     UnreadableFileError,
 )
+from fsspeckit.core.rewrite.files import FileRows
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
-from fsspeckit.datasets.pyarrow.engine import TableRows
 from support import rows, write_lake
 
 GOOD = {"id": [5, 99], "x": ["A", "B"]}
@@ -334,12 +334,12 @@ def test_duplicate_keys_beyond_the_years_of_python(io: Any, tmp_path: Path, kind
 
 def test_a_row_is_never_replaced_by_one_of_another_key(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last guard, should an engine have mixed up its matches."""
-    rows = TableRows.rows
+    rows = FileRows.rows
 
-    def mixed_up(self: TableRows, row_group: int) -> tuple[Any, pa.Table]:
+    def mixed_up(self: FileRows, row_group: int) -> tuple[Any, pa.Table]:
         positions, found = rows(self, row_group)
         return positions, found.take(list(reversed(range(found.num_rows))))
 
-    monkeypatch.setattr(TableRows, "rows", mixed_up)
+    monkeypatch.setattr(FileRows, "rows", mixed_up)
     with nothing_changes(lake), pytest.raises(DatasetMergeError, match=r"f0\.parquet would be replaced .* other keys"):
         PyArrowDatasetIO().merge(pa.table({"id": [1, 2], "x": ["a", "b"]}), lake, "upsert", ["id"])

@@ -46,9 +46,11 @@ LAYERS = [
     {"storage"},
     {"target"},
     {"plan"},
+    {"spool"},
     {"rewrite"},
-    {"engine"},
     {"commit"},
+    {"engine"},
+    {"local"},
     {"merge", "outcome", "incremental"},
 ]
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ import pytest
 from fsspeckit import DatasetMergeError
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine
 from fsspeckit.datasets.duckdb import io as io_module
-from fsspeckit.datasets.duckdb.opening import Sql, open_source
 from fsspeckit.datasets.duckdb.query import MAY_BE_CUT
+from fsspeckit.datasets.duckdb.source import Sql, open_source
 from recording import Recording, in_transaction
 from support import fingerprint, rows, write_lake
 
@@ -127,7 +128,7 @@ def test_others_wait_for_their_turn(kind: str, tmp_path: Path) -> None:
             waiting = pool.submit(from_relation, duckdb.connect(), tmp_path / "lake")
         time.sleep(0.3)
         assert not waiting.done()
-        assert sum(batch.num_rows for batch in query.batches()) == ROWS
+        assert sum(batch.num_rows for batch in query.rows()) == ROWS
         query.close()
         assert waiting.result(timeout=60).inserted == ROWS
 
@@ -139,11 +140,11 @@ def test_one_within_the_other_is_no_deadlock(tmp_path: Path) -> None:
         if MAY_BE_CUT:
             assert upsert(con, tmp_path / "lake").inserted == ROWS
             with pytest.raises(duckdb.Error, match="cut short"):
-                list(outer.batches())
+                list(outer.rows())
         else:
             with pytest.raises(DatasetMergeError, match="Resource In Use"):
                 upsert(con, tmp_path / "lake")
-            assert sum(batch.num_rows for batch in outer.batches()) == ROWS
+            assert sum(batch.num_rows for batch in outer.rows()) == ROWS
     finally:
         outer.close()
         outer.close()
@@ -285,8 +286,7 @@ def test_our_cursor_closes_even_if_the_source_does_not(lake: str, monkeypatch: p
     def stubborn(*arguments: Any) -> Any:
         source = opened(*arguments)
         source.close()
-        monkeypatch.setattr(source, "close", lambda: (_ for _ in ()).throw(RuntimeError("stubborn")))
-        return source
+        return replace(source, close=lambda: (_ for _ in ()).throw(RuntimeError("stubborn")))
 
     monkeypatch.setattr(engine, "open_source", stubborn)
     with pytest.raises(RuntimeError, match="stubborn"):

@@ -16,10 +16,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from fsspeckit import DatasetMergeError
+from fsspeckit import DatasetMergeError, MergeStrategy
+from fsspeckit.core.rewrite import files as rewriting
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, PathValidator
 from fsspeckit.datasets.duckdb import version as versions
-from fsspeckit.datasets.duckdb.match import Matcher
+from fsspeckit.datasets.duckdb.keys import SqlKeys
 from fsspeckit.datasets.duckdb.workspace import _unregister_duckdb_table_safely
 from recording import Recording, snapshot
 from support import all_names, data_files, fingerprint, rows, write_lake
@@ -299,16 +300,16 @@ def test_validate_and_escape_file_paths() -> None:
 def test_merge_output_to_staging_file(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Design: no COPY; counts come from `_merge_using_duckdb_merge`, files from the one writer, through staging."""
     counts: list[tuple[int, int]] = []
-    original = Matcher._merge_using_duckdb_merge
+    original = SqlKeys._merge_using_duckdb_merge
     before = fingerprint(lake)
 
-    def spy(self: Matcher, target: str) -> tuple[str, int, int]:
-        query, updated, inserted = original(self, target)
+    def spy(self: SqlKeys, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
+        query, updated, inserted = original(self, target, strategy)
         counts.append((updated, inserted))
         assert fingerprint(lake) == before, "nothing is replaced directly"
         return query, updated, inserted
 
-    monkeypatch.setattr(Matcher, "_merge_using_duckdb_merge", spy)
+    monkeypatch.setattr(SqlKeys, "_merge_using_duckdb_merge", spy)
     upsert(Recording(), lake, use_merge=True)
     assert counts == [(2, 1)]
     assert all_names(Path(lake).parent) == ["lake", *(f"lake/{name}" for name in data_files(lake))], "no staging left"
@@ -320,16 +321,14 @@ def test_integration_with_incremental_rewrite_workflow(
 ) -> None:
     """Two files are affected; when the second cannot be staged, neither is replaced. One way is used for both."""
     before = fingerprint(lake)
-    from fsspeckit.datasets.duckdb import engine
-
-    original = engine.rewrite_file
+    original = rewriting.rewrite_file
 
     def failing(location: Any, shape: Any, job: Any, replacements: Any) -> Any:
         if job.footer.path == "f1.parquet":
             raise OSError("no space left")
         return original(location, shape, job, replacements)
 
-    monkeypatch.setattr(engine, "rewrite_file", failing)
+    monkeypatch.setattr(rewriting, "rewrite_file", failing)
     with pytest.raises(OSError, match="no space left"):
         upsert(Recording(), lake, use_merge=use_merge)
     assert fingerprint(lake) == before

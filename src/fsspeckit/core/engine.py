@@ -1,29 +1,57 @@
-"""The Engine protocol: the few primitives in which engines differ.
+"""The Engine protocol: the three things in which engines differ.
 
-An engine holds the source in whatever form suits it and runs the core's functions over files wherever it runs
-things. `core.merge` calls the primitives in the order in which they stand here; a `Pinned` source is opaque to it.
-Between driver and engine travel only the small classes of `core.model`: O(files), never O(rows).
+1. **open**: how a source of their kind becomes a spool (batches here, tasks on executors there);
+2. **map** and **exchange**: where the core's functions run, and how rows get there (see `spool.exchange.Runner`);
+3. **keys**: how the keys of the source and of the target find each other.
+
+Everything else is the core's. `core.merge` asks for them in this order. Between driver and engine travel only small
+classes, O(files) and O(parts), never O(rows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
-from fsspeckit.core.model import FileInfo, Footer, Match, Profile, Replace, Rewritten, Scan, Shape, Staged
-from fsspeckit.core.rewrite.kernel import Job
-from fsspeckit.core.rewrite.sink import NewFiles
+import pyarrow as pa
+
+from fsspeckit.core.model import FileInfo, Footer, Replace, Shape
+from fsspeckit.core.spool.exchange import Runner
+from fsspeckit.core.spool.keyset import KeySet
+from fsspeckit.core.spool.parts import Spool
 from fsspeckit.core.storage import Location
 
-Pinned = Any
+Scratch = Callable[[], Location]
+"""A folder for the spool, made when it is first asked for. It goes with the staging."""
 
 
-class Engine(Protocol):
+class Source(Protocol):
+    """A source that was opened: its columns are known, its rows are not read yet."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def renamed(self, names: Sequence[str]) -> Source:
+        """The same columns under other names: as the target spells them, where case makes no difference."""
+
+    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
+        """Read the source, once, and bring it to the shape (`schema.conform`); `plan`, which writes nothing, gives no
+        scratch. Whoever asks for a spool closes its store."""
+
+    def close(self) -> None:
+        """Let go of the source; of one that the caller holds there is nothing to let go."""
+
+
+class Engine(Runner, Protocol):
     """What a merge needs of an engine."""
 
-    name: str
-    replace: Replace
-    """How this engine replaces a file on a local disk, if the user does not say."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def replace(self) -> Replace:
+        """How this engine replaces a file on a local disk, if the user does not say."""
 
     @property
     def partition_timezone(self) -> str:
@@ -31,34 +59,13 @@ class Engine(Protocol):
 
     @property
     def ignores_case(self) -> bool:
-        """Are `name` and `Name` one column? Then what `open` gives is a dataclass whose `schema` may be replaced."""
+        """Are `name` and `Name` one column?"""
 
-    wants_scratch: bool
-    """Does `pin` write files? Then a merge gives it a folder; `plan`, which writes nothing, gives none."""
-
-    def open(self, source: Any) -> Any:
-        """Take a source of any kind this engine knows; the result has a `schema` attribute (`pa.Schema`)."""
+    def open(self, source: object) -> Source:
+        """Take a source of any kind that this engine knows."""
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         """Read footers, with bounds of `columns`."""
 
-    def pin(self, opened: Any, shape: Shape, scratch: Location | None) -> Pinned:
-        """A source that reads the same twice, brought to the shape by `schema.conform`."""
-
-    def release(self, source: Pinned) -> None:
-        """Let go of what `pin` took. Called once, also after a failure."""
-
-    def profile(self, source: Pinned) -> Profile:
-        """Row, null and duplicate counts, partitions and key intervals."""
-
-    def deduplicate(self, source: Pinned, order_by: Sequence[str]) -> Pinned:
-        """One row per key: the greatest by `order_by`. Ties between rows that differ are a `DuplicateKeyError`."""
-
-    def match(self, location: Location, source: Pinned, scans: Sequence[Scan]) -> Match:
-        """Compare the scanned row groups' keys (`confirm.read_keys`) with the source's; remember who met whom."""
-
-    def rewrite(self, location: Location, source: Pinned, jobs: Sequence[Job]) -> list[Rewritten]:
-        """Run the kernel over every job, with the matched source rows of its file."""
-
-    def insert(self, location: Location, source: Pinned, files: NewFiles, rows: Literal["new", "all"]) -> list[Staged]:
-        """Write source rows into new files: those that no key of the target met, or all."""
+    def keys(self, spool: Spool) -> contextlib.AbstractContextManager[KeySet]:
+        """The keys of a spool, ready to meet the target's."""

@@ -1,10 +1,10 @@
 """The merge, from end to end. No engine has a flow of its own.
 
-    source ─▶ pin ─▶ profile ─▶ validate ─▶ plan: list ▸ footers ▸ prune ▸ match ─▶ rewrite ─▶ check ─▶ commit ─▶ result
+    source ─▶ spool ─▶ profile ─▶ validate ─▶ plan: footers ▸ prune ▸ match ─▶ rewrite ─▶ check ─▶ commit ─▶ result
 
 1. **Target.** List the data files and read their footers: schemas, row groups, key bounds. Files are unified to one
    schema, which the source is brought to value by value; partition columns are found in the paths.
-2. **Source.** Pin it (it is read twice and must say the same), profile it, refuse null and duplicate keys.
+2. **Source.** Spool it (it is read twice and must say the same), profile it, refuse null and duplicate keys.
 3. **Plan.** Partition values and per-row-group statistics prove most files free of source keys. In what survives,
    only key columns are read and matched. Files in *other* partitions are matched too, as a guard: a key that lies
    there would move, and is refused.
@@ -15,18 +15,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
-
-import pyarrow as pa
+from typing import Literal
 
 from fsspeckit.core import outcome
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
-from fsspeckit.core.engine import Engine, Pinned
+from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import (
     FileInfo,
@@ -45,8 +44,14 @@ from fsspeckit.core.model import (
 from fsspeckit.core.plan import validate
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
+from fsspeckit.core.rewrite.files import rewrite_files
+from fsspeckit.core.rewrite.inserts import insert_rows
 from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
+from fsspeckit.core.spool.dedup import one_row_per_key
+from fsspeckit.core.spool.hits import Hits
+from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.spool.profile import profile_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import ledger
 from fsspeckit.core.target.dataset import in_timezone, overwritten_target, partition_map, read_target, template
@@ -60,43 +65,37 @@ __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
 _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 
 
-def run(engine: Engine, location: Location, source: Any, request: Request) -> MergeResult:
+def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
     """Merge `source` into the data set at `location`."""
     with writing(location, request.lock_timeout) as session:
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
             return outcome.unchanged(location, target, request)
-        pinned, shape = _pin(engine, source, target, request, session)
-        try:
-            planned, pinned = _plan(engine, location, pinned, target, shape, request)
-            rewritten, inserted = _rewrite(engine, location, pinned, planned, session)
-            removed = _removed(planned, rewritten)
-            result = outcome.result(location, planned, rewritten, inserted, removed)
-            staged = [*(s for r in rewritten for s in r.staged), *inserted]
-            if staged or removed:
-                _check(engine, location, session.stage(()), staged, result, target)
-                session.commit(staged, removed, [f.info for f in target.files])
-            return result
-        finally:
-            engine.release(pinned)
+        with _spooled(engine, source, target, request, _scratch(session)) as pinned:
+            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
+        removed = _removed(planned, rewritten)
+        result = outcome.result(location, planned, rewritten, inserted, removed)
+        staged = [*(s for r in rewritten for s in r.staged), *inserted]
+        if staged or removed:
+            _check(engine, location, session.stage(()), staged, result, target)
+            session.commit(staged, removed, [f.info for f in target.files])
+        return result
 
 
-def plan(engine: Engine, location: Location, source: Any, request: Request) -> MergePlan:
+def plan(engine: Engine, location: Location, source: object, request: Request) -> MergePlan:
     """The same work without the rewrite: nothing is locked and nothing is written."""
     warn_unfinished(location)
     target, request = _target(engine, location, request)
-    pinned, shape = _pin(engine, source, target, request, None)
-    try:
-        planned, pinned = _plan(engine, location, pinned, target, shape, request)
+    with _spooled(engine, source, target, request, None) as spool:
+        planned, _, _ = _plan(engine, location, spool, target, request)
         return outcome.describe(location, planned)
-    finally:
-        engine.release(pinned)
 
 
 def write(
     engine: Engine,
     location: Location,
-    source: Any,
+    source: object,
     mode: Literal["append", "overwrite"],
     partition_columns: tuple[str, ...] | None = None,
     options: WriteOptions | None = None,
@@ -108,25 +107,21 @@ def write(
         raise ArgumentError(f"Unknown mode {mode!r}. Choose 'append' or 'overwrite'.")
     with writing(location, lock_timeout) as session:
         infos = list_files(location)
-        target = (
-            read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
-            if mode == "append"
-            else None
-        )
-        given = _open(engine, source, target)
-        if target is None:
-            target = overwritten_target(location, given.schema, partition_columns)
-        shape = _zoned(engine, shape_of(target, given.schema, ()), partition_timezone)
-        pinned = engine.pin(given, shape, _scratch(engine, session))
-        try:
+        target = None
+        if mode == "append":
+            target = read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
+        with contextlib.closing(_open(engine, source, target)) as opened:
+            if target is None:
+                target = overwritten_target(location, opened.schema, partition_columns)
+            shape = _zoned(engine, shape_of(target, opened.schema, ()), partition_timezone)
             files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
-            staged = engine.insert(location, pinned, files, "all")
-            if not staged and (mode == "overwrite" or not infos):
-                staged = files.write_empty(location, "")
-            removed = list(infos) if mode == "overwrite" else []
-            session.commit(staged, removed, infos)
-        finally:
-            engine.release(pinned)
+            spool = opened.spool(shape, _scratch(session))
+        with contextlib.closing(spool.store):
+            staged = insert_rows(engine, location, spool, None, spool.rows, files)
+        if not staged and (mode == "overwrite" or not infos):
+            staged = files.write_empty(location, "")
+        removed = list(infos) if mode == "overwrite" else []
+        session.commit(staged, removed, infos)
     entries = [outcome.entry(location, s, "inserted") for s in staged]
     return WriteResult(mode, sum(s.rows for s in staged), entries, [location.show(f.path) for f in removed])
 
@@ -143,62 +138,65 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     return target, replace(request, key_columns=key_columns, dedup_order_by=order)
 
 
-def _open(engine: Engine, source: Any, target: Target | None) -> Any:
-    given = engine.open(source)
+def _open(engine: Engine, source: object, target: Target | None) -> Source:
+    opened = engine.open(source)
     if not engine.ignores_case:
-        return given
+        return opened
     if target is None or target.schema is None:
-        check_told_apart(given.schema.names)
-        return given
-    names = spelled_like(target, given.schema.names)
-    fields = [field.with_name(name) for field, name in zip(given.schema, names, strict=True)]
-    return replace(given, schema=pa.schema(fields, given.schema.metadata))
+        check_told_apart(opened.schema.names)
+        return opened
+    return opened.renamed(spelled_like(target, opened.schema.names))
 
 
-def _pin(
-    engine: Engine, source: Any, target: Target, request: Request, session: Session | None
-) -> tuple[Pinned, Shape]:
-    given = _open(engine, source, target)
-    shape = shape_of(target, given.schema, request.key_columns)
-    shape = _zoned(engine, shape, request.partition_timezone)
-    for name in request.key_columns:
-        keys.check_key_type(name, shape.schema.field(name).type)
-    return engine.pin(given, shape, _scratch(engine, session)), shape
+@contextlib.contextmanager
+def _spooled(
+    engine: Engine, source: object, target: Target, request: Request, scratch: Scratch | None
+) -> Iterator[Spool]:
+    """The source's rows in the target's shape, as long as they are needed."""
+    with contextlib.closing(_open(engine, source, target)) as opened:
+        shape = _zoned(engine, shape_of(target, opened.schema, request.key_columns), request.partition_timezone)
+        for name in request.key_columns:
+            keys.check_key_type(name, shape.schema.field(name).type)
+        spool = opened.spool(shape, scratch)
+    with contextlib.closing(spool.store):
+        yield spool
 
 
 def _zoned(engine: Engine, shape: Shape, asked_for: str | None) -> Shape:
     return in_timezone(shape, lambda: asked_for or engine.partition_timezone)
 
 
-def _scratch(engine: Engine, session: Session | None) -> Location | None:
-    """A folder for engines that pin their source on disk; it goes with the staging."""
-    if session is None or not engine.wants_scratch:
-        return None
-    return replace(session.location, root=session.stage([""]))
+def _scratch(session: Session) -> Scratch:
+    return lambda: replace(session.location, root=session.stage([""]))
 
 
 def _plan(
-    engine: Engine, location: Location, pinned: Pinned, target: Target, shape: Shape, request: Request
-) -> tuple[Planned, Pinned]:
-    """Everything up to the first write. The source may come back reduced to one row per key."""
+    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
+) -> tuple[Planned, Spool, Hits]:
+    """Everything up to the first write. The spool may come back reduced to one row per key."""
+    shape, source_rows = spool.shape, spool.rows
     validate.order_columns(request.dedup_order_by, shape.schema)
-    profile = engine.profile(pinned)
-    source_rows = profile.rows
-    validate.no_null_keys(dict(profile.null_keys))
-    if request.strategy is MergeStrategy.DEDUPLICATE and profile.duplicate_keys:
-        pinned = engine.deduplicate(pinned, request.dedup_order_by)
-        profile = engine.profile(pinned)
-    validate.source(profile, shape.keys)
-    pruned = prune(target.files, shape, profile, partition_map(target, shape))
-    if profile.rows == 0:
-        pruned = [Pruned(p.footer, (), "the source has no rows", guard=False) for p in pruned]
-    match = engine.match(location, pinned, [Scan(p.footer, p.row_groups) for p in pruned if p.row_groups])
-    validate.no_moved_keys(match, request.strategy, shape.partitions)
-    return Planned(request, target, shape, source_rows, profile, pruned, match), pinned
+    with contextlib.ExitStack() as stack:
+        key_set = stack.enter_context(engine.keys(spool))
+        profile = profile_of(spool, key_set)
+        validate.no_null_keys(dict(profile.null_keys))
+        if request.strategy is MergeStrategy.DEDUPLICATE and profile.duplicate_keys:
+            stack.close()
+            spool = one_row_per_key(engine, spool, request.dedup_order_by)
+            key_set = stack.enter_context(engine.keys(spool))
+            profile = profile_of(spool, key_set)
+        validate.source(profile, shape.keys)
+        pruned = prune(target.files, shape, profile, partition_map(target, shape))
+        if profile.rows == 0:
+            pruned = [Pruned(p.footer, (), "the source has no rows", guard=False) for p in pruned]
+        scans = [Scan(p.footer, p.row_groups) for p in pruned if p.row_groups]
+        meeting = key_set.meet(location, scans, request.strategy)
+    validate.no_moved_keys(meeting.match, request.strategy, shape.partitions)
+    return Planned(request, target, shape, source_rows, profile, pruned, meeting.match), spool, meeting.hits
 
 
 def _rewrite(
-    engine: Engine, location: Location, pinned: Pinned, planned: Planned, session: Session
+    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: Planned, session: Session
 ) -> tuple[list[Rewritten], list[Staged]]:
     """Write what changes into staging: the files with matched rows, and the new rows."""
     request, full_merge = planned.request, planned.request.strategy is MergeStrategy.FULL_MERGE
@@ -211,20 +209,21 @@ def _rewrite(
     if full_merge and not planned.profile.rows:
         return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
     if full_merge:
-        return [], engine.insert(location, pinned, files, "all")
-    rewritten = engine.rewrite(location, pinned, _jobs(engine, location, planned, touched, staging))
-    return rewritten, engine.insert(location, pinned, files, "new") if planned.counts.inserted else []
+        return [], insert_rows(engine, location, spool, None, spool.rows, files)
+    jobs = _jobs(engine, location, planned, touched, staging)
+    rewritten = rewrite_files(engine, location, spool, hits, planned.match, jobs)
+    return rewritten, insert_rows(engine, location, spool, hits, planned.counts.inserted, files)
 
 
 def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequence[Footer], staging: str) -> list[Job]:
     request, target = planned.request, planned.target
     how = request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
-    found = planned.match.rows if request.strategy.updates else {}
+    matched = planned.match.rows if request.strategy.updates else {}
     model, entries = template(target, planned.shape), ledger.with_batch(target.ledger, request.batch)
     return [
         Job(
             footer,
-            touched=tuple(sorted(g for g, n in found.get(footer.path, {}).items() if n)),
+            touched=tuple(sorted(g for g, n in matched.get(footer.path, {}).items() if n)),
             staging=staging,
             staged=f"file-{number:05d}",
             path=footer.path if how == "in_place" else _new_name(footer.path),

@@ -18,8 +18,8 @@ import pyarrow as pa
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteResult
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
-from fsspeckit.datasets.duckdb.opening import Sql
-from fsspeckit.datasets.duckdb.version import check_use_merge, choose_merge
+from fsspeckit.datasets.duckdb.source import Sql
+from fsspeckit.datasets.duckdb.version import check_use_merge
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.scan import read_dataset
 
@@ -155,15 +155,8 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         """An engine for one call, with a cursor of its own; DuckDB's errors become ours."""
         use_merge = self._use_merge if use_merge is _AS_GIVEN else use_merge
         check_use_merge(use_merge)
-        wanted = None if strategy is None else MergeStrategy.parse(strategy)
         with _translated(operation, path, strategy, key_columns):
-            connection = self._connection()
-            native = wanted is not None and choose_merge(connection, use_merge)
-            engine = DuckDBEngine(connection, self._filesystem, wanted or MergeStrategy.INSERT, native)
-            try:
-                yield DatasetIO(engine, self._filesystem)
-            finally:
-                engine.close()
+            yield DatasetIO(DuckDBEngine(self._connection, self._filesystem, use_merge), self._filesystem)
 
 
 class DuckDBParquetHandler(DuckDBDatasetIO):

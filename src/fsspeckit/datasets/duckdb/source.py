@@ -1,101 +1,106 @@
-"""The pinned source: its rows in `Payload`, its keys in a narrow table of their own."""
+"""Sources: what becomes an Arrow stream, and queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import os
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
+import duckdb
 import pyarrow as pa
 
-from fsspeckit.core.model import Shape
-from fsspeckit.core.values import keys, ordering, schema
-from fsspeckit.datasets.duckdb.payload import CHUNK_BYTES, CHUNK_ROWS, Payload
-from fsspeckit.datasets.duckdb.workspace import Workspace
+from fsspeckit.core.engine import Source
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.local import ArrowSource
+from fsspeckit.datasets.duckdb.query import Query
+from fsspeckit.datasets.sources import to_reader
 
 
 @dataclass(frozen=True)
-class Found:
-    """What `match` remembers: a query of (file_no, row_group, row_no, source_row), and matched rows by row group."""
+class Sql:
+    """A source given as SQL text, to be run on the user's own connection."""
 
-    query: str
-    files: tuple[str, ...]
-    groups: tuple[tuple[int, int, int], ...]
+    text: str
 
 
-@dataclass(frozen=True)
-class PinnedSource:
-    """`keys` has `k0…`, `p0…`, `o0…` (where canonical keys do not sort as values do), `row` and `place`.
+_CHANGE = re.compile(rb"(insert|update|delete|copy)\b", re.IGNORECASE)
 
-    `row` numbers the payload; `place` is where the row stands in the source. They differ once the source is reduced
-    to one row per key: the row that stays takes the place of the key's first one.
+
+SPOOL_BYTES = 64 << 20
+"""Rows of a source that are held in memory, beside what DuckDB is allowed."""
+
+
+def open_source(source: object, connection: Any, filesystem: Any) -> Source:
+    """SQL and relations run where they belong: on the user's connection, within its transaction."""
+    if isinstance(source, pa.Table):
+        return ArrowSource(source.schema, source)
+    stream: Query | None = None
+    if isinstance(source, Sql):
+        _check_query(source.text, connection)
+        stream = Query(connection, lambda: _relation(source.text, connection))
+    elif isinstance(source, duckdb.DuckDBPyRelation):
+        stream = Query(None, lambda: source)
+    spill = _temp_directory(connection)
+    if stream is not None:
+        return ArrowSource(stream.schema, stream.batches, SPOOL_BYTES, spill, stream.close)
+    reader = to_reader(source, filesystem)
+    return ArrowSource(reader.schema, lambda: reader, SPOOL_BYTES, spill)
+
+
+def _temp_directory(connection: Any) -> str | None:
+    """Where the user lets DuckDB spill to, made if it is not there; `None` if that is nowhere."""
+    with closing(connection.cursor()) as cursor:
+        (folder,) = cursor.execute("SELECT current_setting('temp_directory')").fetchone()
+    if not folder:
+        return None
+    os.makedirs(folder, exist_ok=True)
+    return str(folder)
+
+
+def _check_query(text: str, connection: Any) -> None:
+    """Only a query: a statement that changes something would have done so before it turns out to give no rows.
+
+    Parsed on a cursor, because a syntax error aborts a transaction too.
     """
-
-    workspace: Workspace
-    shape: Shape
-    payload: Payload
-    keys: str
-    reduced: bool = False
-    found: list[Found] = field(default_factory=list)
-
-    @classmethod
-    def new(cls, workspace: Workspace, shape: Shape) -> PinnedSource:
-        payload = Payload(workspace, schema.plain_schema(shape.schema))
-        empty = key_table(payload.schema.empty_table(), shape, 0)
-        return cls(workspace, shape, payload, workspace.create_like("keys", empty.schema))
-
-    def append(self, rows: pa.Table) -> None:
-        """Rows in the shape's plain schema."""
-        self.workspace.insert(self.keys, key_table(rows, self.shape, self.payload.rows))
-        self.payload.append(rows)
-
-    def with_keys(self, table: str) -> PinnedSource:
-        return replace(self, keys=table, reduced=True, found=[])
-
-    @property
-    def key_schema(self) -> pa.Schema:
-        """Of the key table, as Arrow has it; a query of it may come in other types."""
-        return key_table(self.payload.schema.empty_table(), self.shape, 0).schema
-
-    def order_column(self, number: int) -> str:
-        """The column that sorts as key number so and so does."""
-        kind = self.payload.schema.field(self.shape.keys[number]).type
-        return f"k{number}" if ordering.keeps_order(kind) else f"o{number}"
-
-    def samples(self, rows: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
-        shown = self.payload.pick(list(rows), self.shape.keys)
-        return keys.sample(shown.columns, range(len(rows)))
+    if not isinstance(text, str):
+        raise ArgumentError(f"source_sql takes SQL text, not {type(text).__name__}; give other sources as data.")
+    with closing(connection.cursor()) as cursor:
+        kinds = [statement.type for statement in cursor.extract_statements(text)]
+    if kinds == [duckdb.StatementType.SELECT] and not _changes_something(text):
+        return
+    if "pivot" in text.lower():  # several statements in disguise: they leave a type behind
+        raise ArgumentError("source_sql must be one query. A PIVOT is one if it lists its values: ON … IN (…).")
+    raise ArgumentError("source_sql must be one query, such as SELECT … FROM …; run other statements before.")
 
 
-def key_table(rows: pa.Table, shape: Shape, first: int) -> pa.Table:
-    """Canonical keys and partitions of some rows, numbered from `first`."""
-    columns: dict[str, Any] = {f"k{i}": keys.canonical(rows.column(n)) for i, n in enumerate(shape.keys)}
-    columns |= {f"p{i}": keys.canonical(rows.column(n)) for i, n in enumerate(shape.partitions)}
-    for i, name in enumerate(shape.keys):
-        if not ordering.keeps_order(rows.schema.field(name).type):
-            columns[f"o{i}"] = ordering.order_key(rows.column(name))
-    numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
-    return pa.table({**columns, "row": numbers, "place": numbers})
+def _changes_something(text: str) -> bool:
+    """Does a CTE insert, update, delete or copy, as DuckDB 2 lets it?"""
+    raw = text.encode()
+    tokens = [(at, kind) for at, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    return any(
+        raw[before : before + 1] in (b"(", b")") and _CHANGE.match(raw, at) is not None
+        for (before, _), (at, kind) in pairwise(tokens)
+        if kind == duckdb.token_type.keyword
+    )
 
 
-def portions(batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> Iterator[pa.Table]:
-    """Record batches put together or cut up to a comfortable size."""
-    waiting: list[pa.RecordBatch] = []
-    rows, size = 0, 0
-    for batch in batches:
-        for piece in _pieces(batch):
-            waiting.append(piece)
-            rows, size = rows + piece.num_rows, size + piece.nbytes
-            if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-                yield pa.Table.from_batches(waiting, columns)
-                waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting, columns)
+def _relation(text: str, connection: Any) -> Any:
+    """DuckDB looks for a table that it does not know among the variables of whoever calls; so they have odd names."""
+    names = {"_fsspeckit_connection": connection, "_fsspeckit_text": _bare(text)}
+    return eval("_fsspeckit_connection.sql(_fsspeckit_text)", names)
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    width = max(1, batch.nbytes // max(1, batch.num_rows))
-    step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+def _bare(text: str) -> str:
+    """One statement without its semicolon: DuckDB 2 does not take a comment after that.
+
+    >>> _bare("SELECT ';'; -- the end")
+    "SELECT ';'  -- the end"
+    """
+    letters = bytearray(text.encode())
+    for at, _ in duckdb.tokenize(text):
+        if letters[at : at + 1] == b";":
+            letters[at : at + 1] = b" "
+    return letters.decode()

@@ -7,8 +7,6 @@ positions (`file_no`, `row_group`, `row_no`) and, once they are merged, the `sou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fsspeckit.core.model import MergeStrategy
 
 POSITION = ("file_no", "row_group", "row_no")
@@ -73,27 +71,19 @@ def union_query(target: str, source: str, keys: int, partitions: int, strategy: 
     return " UNION ALL ".join(parts)
 
 
-def existing_rows(target: str, source: str, keys: int) -> str:
-    """Positions of the target whose keys the source has too, where no one asks which source row it is."""
+def matched_rows(target: str, source: str, keys: int, partitions: int) -> str:
+    """Positions of the target whose keys the source has too, with the source row of each."""
+    columns = ", ".join(f"target.{c}" for c in [*POSITION, *listed("p", partitions)])
     return (
-        f"SELECT file_no, row_group FROM {target} AS target WHERE file_no IS NOT NULL "
-        f"AND EXISTS (SELECT 1 FROM {source} AS source WHERE {same_keys(keys)})"
+        f"SELECT {columns}, source.row AS source_row FROM {target} AS target JOIN {source} AS source "
+        f"ON ({same_keys(keys)}) WHERE target.file_no IS NOT NULL"
     )
 
 
-def moved_rows(found: str, source: str, partitions: int) -> str:
+def moved_rows(pairs: str, source: str, partitions: int) -> str:
     """Source rows whose key lies in another partition of the target."""
-    differ = " OR ".join(f"found.{p} IS DISTINCT FROM source.{p}" for p in listed("p", partitions))
+    differ = " OR ".join(f"pairs.{p} IS DISTINCT FROM source.{p}" for p in listed("p", partitions))
     return (
-        f"SELECT DISTINCT source.row, source.place FROM ({found}) AS found JOIN {source} AS source "
-        f"ON (source.row = found.source_row) WHERE found.file_no IS NOT NULL AND ({differ})"
-    )
-
-
-def numbered(query: str, order: Sequence[str], mark: str = "0") -> str:
-    """Moves for an `Arrangement`: every row with its place in the order; sorted by row, so that ranges are found."""
-    by = ", ".join(f"{column} ASC NULLS LAST" for column in order)
-    return (
-        f"SELECT row, row_number() OVER (ORDER BY {by}) - 1 AS place, CAST({mark} AS BIGINT) AS mark "
-        f"FROM ({query}) ORDER BY row ASC"
+        f"SELECT DISTINCT source.row FROM ({pairs}) AS pairs JOIN {source} AS source "
+        f"ON (source.row = pairs.source_row) WHERE pairs.file_no IS NOT NULL AND ({differ})"
     )

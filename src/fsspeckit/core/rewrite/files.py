@@ -1,0 +1,145 @@
+"""The files that are rewritten, each with the source rows that replace rows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.model import Match, Rewritten, Shape
+from fsspeckit.core.rewrite.kernel import Job, rewrite_file
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.hits import Hits, replaced_rows
+from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.spool.store import unique
+from fsspeckit.core.storage import Location
+
+Place = tuple[int, int]
+"""A row group: the number of its file in the hits, and its own."""
+
+# A row group lies in memory as it was, as it becomes, and encoded.
+_COPIES = 3
+
+
+def rewrite_files(
+    runner: Runner, location: Location, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+) -> list[Rewritten]:
+    """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
+    tasks, labels = _tasks(runner.parallelism, spool, hits, match, jobs)
+    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool.shape, labels)
+    rewritten = runner.exchange("rewrite", spool, send, receive, tasks)
+    outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
+    return [outcomes[job.footer.path] for job in jobs]
+
+
+FileJobs = tuple[tuple[int, Job], ...]
+"""Files to rewrite one after the other, with their numbers in the hits."""
+
+
+def _tasks(
+    parallelism: int, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+) -> tuple[list[Task[FileJobs]], dict[Place, int]]:
+    """Some files for each task; its labels are runs of touched row groups whose new rows are comfortable to hold."""
+    row_bytes = spool.bytes // max(1, spool.rows)
+    tasks, labels, label = [], {}, 0
+    for gathered in _gathered(parallelism, hits, jobs):
+        first, new_bytes = label, 0
+        for number, job in gathered:
+            for group in job.touched:
+                group_bytes = max(1, row_bytes * match.rows[job.footer.path][group])
+                if new_bytes and new_bytes + group_bytes > LABEL_BYTES:
+                    label, new_bytes = label + 1, 0
+                labels[number, group] = label
+                new_bytes += group_bytes
+        label += bool(new_bytes)
+        heaviest = max((group.bytes for _, job in gathered for group in job.footer.row_groups), default=0)
+        tasks.append(Task(gathered, range(first, label), _COPIES * heaviest))
+    return tasks, labels
+
+
+def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job]) -> Iterator[FileJobs]:
+    """Small files are gathered as long as everybody has enough to do."""
+    limit = sum(job.footer.info.size for job in jobs) // (4 * parallelism)
+    waiting: list[tuple[int, Job]] = []
+    for job in jobs:
+        if waiting and sum(other.footer.info.size for _, other in waiting) + job.footer.info.size > limit:
+            yield tuple(waiting)
+            waiting = []
+        waiting.append((hits.files.get(job.footer.path, -1), job))
+    if waiting:
+        yield tuple(waiting)
+
+
+# -- what runs where the rows are, and where the files are
+
+
+def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], part: int, only: range | None) -> Labelled:
+    """The rows of a part that replace others, labelled by the row group they go to."""
+    files = {file for (file, _), label in labels.items() if only is None or label in only}
+    matched = hits.read(files, [part])
+    places = [matched.column(name).to_numpy() for name in ("file", "row_group")]
+    codes, index = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
+    label_of = np.array([labels.get((file, group), -1) for file, group in codes.tolist()], dtype=np.int64)
+    row_labels = label_of[index.reshape(-1)]
+    wanted = row_labels >= 0 if only is None else (row_labels >= only.start) & (row_labels < only.stop)
+    if wanted.any():
+        yield from by_label(replaced_rows(spool, matched.filter(pa.array(wanted))), row_labels[wanted])
+
+
+def _receive(
+    location: Location, shape: Shape, labels: Mapping[Place, int], jobs: FileJobs, read: Read
+) -> list[Rewritten]:
+    arrived = _Arrived(labels, read)
+    return [
+        rewrite_file(location, shape, replace(job, staged=unique(job.staged)), FileRows(arrived, number))
+        for number, job in jobs
+    ]
+
+
+@dataclass
+class _Arrived:
+    """New rows by row group. The last label is kept: its row groups are asked for one after the other."""
+
+    labels: Mapping[Place, int]
+    read: Read
+    label: int = -1
+    groups: dict[Place, tuple[Any, pa.Table]] = field(default_factory=dict)
+
+    def rows(self, place: Place) -> tuple[Any, pa.Table]:
+        if self.labels[place] != self.label:
+            self.groups.clear()
+            self.label = self.labels[place]
+            table = self.read(self.label)
+            assert table is not None, "a touched row group has new rows"
+            self.groups = _by_place(table)
+        return self.groups[place]
+
+
+def _by_place(table: pa.Table) -> dict[Place, tuple[Any, pa.Table]]:
+    """Positions and rows of each row group, in order."""
+    files, groups, positions = (table.column(i).to_numpy() for i in range(3))
+    order = np.lexsort((positions, groups, files))
+    rows = table.select(range(3, table.num_columns))
+    if not (order == np.arange(len(order))).all():
+        rows, files, groups, positions = rows.take(pa.array(order)), files[order], groups[order], positions[order]
+    borders = np.flatnonzero((np.diff(files) != 0) | (np.diff(groups) != 0)) + 1
+    return {
+        (int(files[start]), int(groups[start])): (positions[start:end], rows.slice(start, end - start))
+        for start, end in pairwise([0, *borders.tolist(), len(order)])
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """`kernel.Replacements` of one file."""
+
+    arrived: _Arrived
+    file: int
+
+    def rows(self, row_group: int) -> tuple[Any, pa.Table]:
+        return self.arrived.rows((self.file, row_group))

@@ -1,0 +1,115 @@
+"""The rows that are new, written into new files: few files, few small ones, and no single task for much work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.model import Staged
+from fsspeckit.core.rewrite.sink import NewFiles
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.hits import Hits, new_rows
+from fsspeckit.core.spool.parts import PART_BYTES, Spool, numbered_partitions
+from fsspeckit.core.storage import Location
+
+Share = tuple[tuple[Any, ...], int]
+"""The rows of a partition in a part."""
+
+
+def insert_rows(
+    runner: Runner, location: Location, spool: Spool, hits: Hits | None, count: int, files: NewFiles
+) -> list[Staged]:
+    """Write the `count` rows that met no key, or all if there are no hits.
+
+    Rows of one partition have to come together, and few rows out of many should not make many files: then they are
+    brought together first. Else every part is written where it is.
+    """
+    if not count:
+        return []
+    new_bytes = spool.bytes * count // spool.rows
+    if not spool.shape.partitions and (spool.of_one_process or 2 * new_bytes >= spool.bytes):
+        write = partial(_write_parts, location, spool, hits, files)
+        groups = [range(len(spool.parts))] if spool.of_one_process else _groups(spool, -(-new_bytes // PART_BYTES))
+        staged = runner.map("insert", write, groups, lambda group: sum(spool.parts[p].bytes for p in group))
+    else:
+        tasks, labels = _tasks(spool, new_bytes)
+        send, receive = partial(_send, spool, hits, labels), partial(_receive, location, files)
+        staged = runner.exchange("insert", spool, send, receive, tasks)
+    return [one for some in staged for one in some]
+
+
+def _groups(spool: Spool, count: int) -> list[range]:
+    """Parts in order, in `count` groups of about the same size."""
+    ends = np.cumsum([part.bytes for part in spool.parts])
+    wanted = np.arange(1, count) * (ends[-1] / count)
+    cuts = sorted({0, len(ends), *(np.searchsorted(ends, wanted) + 1).tolist()})
+    return [range(start, end) for start, end in pairwise(cuts)]
+
+
+def _tasks(spool: Spool, new_bytes: int) -> tuple[list[Task[range]], dict[Share, int]]:
+    """Partitions in order; a label holds some small ones, or is one of several of a large one.
+
+    In one process there is one task. Sizes are guessed: new rows are taken to be everywhere as many.
+    """
+    label_bytes = spool.bytes if spool.in_memory else LABEL_BYTES
+    row_bytes = new_bytes / spool.rows
+    labels: dict[Share, int] = {}
+    borders, label, held = [0], 0, 0.0
+    for partition, shares in sorted(_shares(spool).items(), key=lambda item: repr(item[0])):
+        if held and held + row_bytes * sum(shares.values()) > label_bytes:
+            label, held = label + 1, 0
+        for part, rows in shares.items():
+            if held > label_bytes:
+                label, held = label + 1, 0
+            if not spool.of_one_process and (label - borders[-1]) * label_bytes >= PART_BYTES:
+                borders.append(label)
+            labels[partition, part] = label
+            held += row_bytes * rows
+    ranges = [range(start, end) for start, end in zip(borders, [*borders[1:], label + 1], strict=True)]
+    return [Task(labels, labels, len(labels) * LABEL_BYTES) for labels in ranges], labels
+
+
+def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
+    """Rows by partition and part."""
+    shares: dict[tuple[Any, ...], dict[int, int]] = {}
+    for number, part in enumerate(spool.parts):
+        for partition, rows in part.partitions.items():
+            shares.setdefault(partition, {})[number] = rows
+    return shares
+
+
+# -- what runs where the rows are, and where the files are
+
+
+def _write_parts(
+    location: Location, spool: Spool, hits: Hits | None, files: NewFiles, parts: Sequence[int]
+) -> list[Staged]:
+    return files.write(location, (table for part in parts for table in new_rows(spool, hits, part)))
+
+
+def _send(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
+    """New rows of a part by the label of their partition."""
+    mine = {labels[partition, part] for partition in spool.parts[part].partitions}
+    if only is not None and mine.isdisjoint(only):
+        return
+    tables = list(new_rows(spool, hits, part))
+    if tables:
+        table = pa.concat_tables(tables)
+        codes, partitions = numbered_partitions(table, spool.shape)
+        row_labels = np.array([labels[partition, part] for partition in partitions], dtype=np.int64)[codes]
+        yield from ((label, rows) for label, rows in by_label(table, row_labels) if only is None or label in only)
+
+
+def _receive(location: Location, files: NewFiles, labels: range, read: Read) -> list[Staged]:
+    def tables() -> Iterator[pa.Table]:
+        for label in labels:
+            table = read(label)
+            if table is not None:
+                yield table
+
+    return files.write(location, tables())

@@ -1,0 +1,112 @@
+"""One row per key: the greatest by the given columns."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.model import Shape
+from fsspeckit.core.plan import validate
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.parts import Part, PartWriter, Spool, canonical_keys
+from fsspeckit.core.spool.store import Store
+from fsspeckit.core.values import arrays, keys
+from fsspeckit.core.values.equality import identical_rows
+
+
+def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Spool:
+    """Keys are dealt by their hash, so that those of one bucket fit in memory.
+
+    Null is least and NaN greatest. Rows that tie for the greatest must be identical.
+    """
+    buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // LABEL_BYTES))
+    tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
+    send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
+    outcomes = runner.exchange("deduplicate", spool, send, receive, tasks)
+    samples = [sample for *_, some in outcomes for sample in some][:5]
+    validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
+    return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
+
+
+# -- what runs where the rows are, and where they meet
+
+
+def _send(spool: Spool, buckets: int, part: int, only: range | None) -> Labelled:
+    """All rows of a part, labelled so that equal keys have equal labels."""
+    for table, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+        hashed: Any = np.zeros(table.num_rows, dtype=np.uint64)
+        for i in range(len(spool.shape.keys)) if buckets > 1 else ():
+            hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
+        labels = (hashed % np.uint64(buckets)).astype(np.int64)
+        yield from ((label, rows) for label, rows in by_label(table, labels) if only is None or label in only)
+
+
+def _hash(column: pa.Array) -> Any:
+    """The same in every process; a key column has no nulls by now."""
+    if column.type == pa.int64():
+        mixed = column.to_numpy(zero_copy_only=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return mixed ^ (mixed >> np.uint64(32))
+    return np.fromiter((zlib.crc32(v) for v in column.to_pylist()), dtype=np.uint64, count=len(column))
+
+
+def _receive(
+    shape: Shape, store: Store, order_by: tuple[str, ...], bucket: int, read: Read
+) -> tuple[tuple[Part, ...], int, tuple[tuple[Any, ...], ...]]:
+    """The rows that stay, how many keys cannot be decided, and some of these keys."""
+    table = read(bucket)
+    if table is None:
+        return (), 0, ()
+    rows, ties = _reduced(table, shape, order_by)
+    writer = PartWriter(store, shape)
+    writer.write(rows)
+    return writer.finish(), len(ties), keys.sample([table.column(k) for k in shape.keys], ties[:5])
+
+
+def _reduced(table: pa.Table, shape: Shape, order_by: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """One row per key, at the place of the key's first row; and a row of every key that cannot be decided."""
+    columns = canonical_keys(table, shape)
+    codes = keys.KeyIndex([columns.column(f"k{i}") for i in range(len(shape.keys))]).groups()
+    best = _greatest(table, codes, order_by)
+    winner = best[codes]
+    tied = np.ones(table.num_rows, dtype=bool)
+    for name in order_by:
+        column = keys.canonical(table.column(name))
+        tied &= ~keys.differ(column, column.take(pa.array(winner)))
+    rows = np.flatnonzero(tied & (winner != np.arange(table.num_rows)))
+    _, first = np.unique(codes, return_index=True)
+    return table.take(pa.array(best[codes[np.sort(first)]])), _differing(table, rows, winner[rows])
+
+
+def _greatest(table: pa.Table, codes: Any, order_by: Sequence[str]) -> Any:
+    """The row of every key that sorts last by `order_by`; among ties, the first in the source."""
+    ranks = [rank for name in order_by for rank in _ranks(table.column(name))]
+    order = np.lexsort([-np.arange(len(codes)), *reversed(ranks), codes])
+    last = np.flatnonzero(np.diff(codes[order], append=-1))
+    return order[last]
+
+
+def _ranks(column: pa.ChunkedArray) -> list[Any]:
+    """Numbers that sort as the column does, null least and NaN greatest."""
+    array = arrays.one_array(column)
+    nan = np.zeros(len(array), dtype=bool)
+    if pa.types.is_floating(array.type):
+        array = array.cast(pa.float64())
+        nan = pc.is_nan(array).fill_null(False).to_numpy(zero_copy_only=False)
+    ranks = pc.rank(keys.sortable(array), sort_keys="ascending", tiebreaker="dense").to_numpy()
+    return [nan, np.where(array.is_valid().to_numpy(zero_copy_only=False), ranks, 0)]
+
+
+def _differing(table: pa.Table, rows: Any, winners: Any) -> list[int]:
+    """The winners that are not identical to every row they tie with."""
+    losers, kept = (table.take(pa.array(r)) for r in (rows, winners))
+    if identical_rows(losers, kept):
+        return []
+    wrong = [i for i in range(len(rows)) if not identical_rows(losers.slice(i, 1), kept.slice(i, 1))]
+    return list(dict.fromkeys(winners[wrong].tolist()))

@@ -1,0 +1,118 @@
+"""How the keys of the source and of the target find each other.
+
+Engines differ in this. `IndexedKeys` is the plain way: the source's keys in a sorted index in memory, looked up where
+the target's keys are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.model import Match, MergeStrategy, Scan
+from fsspeckit.core.plan.confirm import KeyBatch, read_keys
+from fsspeckit.core.spool.exchange import Runner
+from fsspeckit.core.spool.hits import HitRun, Hits, Meeting, hit_batch, write_hits
+from fsspeckit.core.spool.parts import RowId, Spool
+from fsspeckit.core.storage import Location
+from fsspeckit.core.values import keys
+
+Counts = dict[str, dict[int, int]]
+"""Matched rows by path and row group."""
+
+
+class KeySet(Protocol):
+    """The keys of a spool, ready to meet others."""
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        """How many keys occur more than once, and the first row of up to five of them, in order."""
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        """Compare the keys of the scanned row groups (`confirm.read_keys`) with the source's."""
+
+
+class Lookup:
+    """The keys of a spool in an index; remembers which source rows were `met`, and which of them would have `moved`.
+
+    It may be asked by several threads: a row is only ever marked.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        columns = spool.all_keys()
+        self.index = keys.KeyIndex([columns[f"k{i}"] for i in range(len(spool.shape.keys))])
+        self._partitions = [column for name, column in columns.items() if name.startswith("p")]
+        self._offsets = spool.offsets
+        self.met, self.moved = (np.zeros(spool.rows, dtype=bool) for _ in range(2))
+
+    def search(self, batches: Iterable[KeyBatch], file: int) -> Iterator[pa.RecordBatch]:
+        """The hits of one file, a batch for each row group that has any."""
+        for batch in batches:
+            found = self.index.find(batch.keys)
+            positions = np.flatnonzero(found >= 0)
+            if len(positions):
+                rows = found[positions]
+                self.met[rows] = True
+                self.moved[rows[self._differ(batch.partitions, rows, positions)]] = True
+                yield hit_batch(file, batch.row_group, positions, rows, self._offsets)
+
+    def _differ(self, theirs: Sequence[pa.Array], rows: Any, positions: Any) -> Any:
+        elsewhere = np.zeros(len(rows), dtype=bool)
+        for ours, other in zip(self._partitions, theirs, strict=True):
+            elsewhere |= keys.differ(ours.take(pa.array(rows)), other.take(pa.array(positions)))
+        return elsewhere
+
+
+class IndexedKeys:
+    """`KeySet` of one process: all keys in memory, the target's looked up by the runner's threads."""
+
+    def __init__(self, spool: Spool, runner: Runner) -> None:
+        self._spool, self._runner = spool, runner
+        self._lookup = Lookup(spool)
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        count, rows = self._lookup.index.duplicates()
+        return count, self._spool.row_ids(rows)
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        shape = self._spool.shape
+
+        def search(numbered: tuple[int, Scan]) -> list[pa.RecordBatch]:
+            number, scan = numbered
+            return list(self._lookup.search(read_keys(location, scan, shape), number))
+
+        def weight(numbered: tuple[int, Scan]) -> int:
+            scan = numbered[1]
+            return max((scan.footer.row_groups[group].bytes for group in scan.row_groups), default=0)
+
+        hits = self._runner.map("match", search, list(enumerate(scans)), weight)
+        batches = [batch for file in hits for batch in file]
+        moved = np.flatnonzero(self._lookup.moved)
+        samples = self._spool.samples(self._spool.row_ids(moved[:5].tolist()))
+        match = Match(counted(scans, batches), int(self._lookup.met.sum()), len(moved), samples)
+        return Meeting(match, hits_of(self._spool, scans, self._sorted(batches)))
+
+    def _sorted(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Where parts are read one after the other, their hits should be together."""
+        if self._spool.in_memory or not batches:
+            return batches
+        ordered = pa.Table.from_batches(batches).sort_by([("part", "ascending")]).combine_chunks()
+        borders = np.searchsorted(ordered.column("part").to_numpy(), np.arange(len(self._spool.parts) + 1))
+        return [batch for start, end in pairwise(borders) for batch in ordered.slice(start, end - start).to_batches()]
+
+
+def hits_of(spool: Spool, scans: Sequence[Scan], batches: Iterable[pa.RecordBatch]) -> Hits:
+    runs: tuple[HitRun, ...] = tuple(write_hits(spool.store, batches))
+    return Hits(spool.store, runs, {scan.footer.path: number for number, scan in enumerate(scans)})
+
+
+def counted(scans: Sequence[Scan], batches: Iterable[pa.RecordBatch]) -> Counts:
+    """Matched rows by path and row group, of batches that are of one row group each."""
+    counts: Counts = {}
+    for batch in batches:
+        path = scans[batch.column("file")[0].as_py()].footer.path
+        counts.setdefault(path, {})[batch.column("row_group")[0].as_py()] = batch.num_rows
+    return counts

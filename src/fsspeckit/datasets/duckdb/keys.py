@@ -1,0 +1,195 @@
+"""Keys in DuckDB, and the statement that decides: MERGE, or a join and an anti join.
+
+Only keys and row numbers enter the database. Whole rows in a join or a sort ran out of memory at a limit of 300 MB
+(seen), while keys and numbers sort in no space at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.errors import DatasetMergeError
+from fsspeckit.core.model import Match, MergeStrategy, Scan
+from fsspeckit.core.parallel import ahead
+from fsspeckit.core.plan.confirm import KeyBatch, read_keys
+from fsspeckit.core.spool.hits import HITS, Hits, Meeting, write_hits
+from fsspeckit.core.spool.keyset import Counts
+from fsspeckit.core.spool.parts import RowId, Spool
+from fsspeckit.core.storage import Location
+from fsspeckit.datasets.duckdb import sql
+from fsspeckit.datasets.duckdb.workspace import Workspace
+
+CHUNK_ROWS = 122_880  # a row group of DuckDB's
+SCAN_ROWS = 1_000_000
+MERGE_ROWS = 1_000_000
+LEAST_MERGE_ROWS = 10_000
+
+
+class SqlKeys:
+    """`core.spool.keyset.KeySet`: the canonical keys of the source in a temporary table, with their row numbers."""
+
+    def __init__(self, workspace: Workspace, spool: Spool, native: bool) -> None:
+        self._workspace, self._spool, self._native = workspace, spool, native
+        self._columns = spool.key_schema
+        self._keys = sql.listed("k", len(spool.shape.keys))
+        self._partitions = [name for name in self._columns.names if name.startswith("p")]
+        self._source = workspace.create_like("keys", self._columns.append(pa.field("row", pa.int64())))
+        start = 0
+        for table in _gathered(_tables(spool)):
+            numbers = pa.array(np.arange(start, start + table.num_rows, dtype=np.int64))
+            workspace.insert(self._source, table.append_column("row", numbers))
+            start += table.num_rows
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        by = ", ".join(self._keys)
+        query = f"SELECT min(row) AS row FROM {self._source} GROUP BY {by} HAVING count(*) > 1"
+        firsts = self._workspace.run(f"SELECT row, count(*) OVER () FROM ({query}) ORDER BY row ASC LIMIT 5")
+        return (firsts[0][1] if firsts else 0), self._spool.row_ids([row for row, _ in firsts])
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        target = self._load(location, scans)
+        merge = self._merge_using_duckdb_merge if self._native else self._merge_using_union_all
+        rows, updated, inserted = merge(target, strategy)
+        if not strategy.updates:  # then nobody was asked which source row a key met
+            rows = sql.matched_rows(target, self._source, len(self._keys), len(self._partitions))
+        paths = [scan.footer.path for scan in scans]
+        counts = self._counts(rows, paths)
+        if strategy.updates and sum(sum(groups.values()) for groups in counts.values()) != updated:
+            raise DatasetMergeError(
+                f"MERGE operation failed: {updated} rows were updated, but the positions say otherwise. "
+                "This is a bug in fsspeckit; nothing was changed.",
+                operation="match",
+            )
+        match = Match(counts, self._met(rows, inserted if strategy.inserts else None), *self._moved(rows))
+        runs = tuple(write_hits(self._spool.store, self._hits(rows)))
+        return Meeting(match, Hits(self._spool.store, runs, {path: number for number, path in enumerate(paths)}))
+
+    def _load(self, location: Location, scans: Sequence[Scan]) -> str:
+        """The scanned keys with their positions, in a table; rows with a null key match nothing and stay out."""
+        shape = self._spool.shape
+
+        def read(item: tuple[int, Scan]) -> pa.Table:
+            number, scan = item
+            return pa.concat_tables([_positions(batch, number) for batch in read_keys(location, scan, shape)])
+
+        positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64())]
+        columns = pa.schema([*self._columns, *positions, ("source_row", pa.int64())])
+        target = self._workspace.create_like("target", columns)
+        for table in _gathered(ahead(read, _split(scans), 2)):
+            self._workspace.insert(target, table.select(columns.names))
+        return target
+
+    def _merge_using_duckdb_merge(self, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
+        """MERGE into the table of keys and positions; the counts are what RETURNING says was done."""
+        actions: Counter[str] = Counter()
+        start, size = 0, MERGE_ROWS
+        while start < self._spool.rows:
+            statement = sql.merge_statement(target, self._source, len(self._keys), strategy, start, start + size)
+            try:
+                returned = self._workspace.fetch(statement).column(0)
+            except duckdb.OutOfMemoryException:
+                if size <= LEAST_MERGE_ROWS:
+                    raise
+                size //= 4
+                continue
+            actions.update({d["values"]: d["counts"] for d in pc.value_counts(returned).to_pylist()})
+            start += size
+        return sql.merged_rows(target, len(self._partitions)), actions["UPDATE"], actions["INSERT"]
+
+    def _merge_using_union_all(self, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
+        query = sql.union_query(target, self._source, len(self._keys), len(self._partitions), strategy)
+        pairs = self._workspace.create("pairs", query)
+        counts = self._workspace.run(f"SELECT count(file_no), count(*) - count(file_no) FROM {pairs}")
+        updated, inserted = counts[0]
+        return f"SELECT * FROM {pairs}", updated, inserted
+
+    def _counts(self, rows: str, paths: Sequence[str]) -> Counts:
+        counts: Counts = {}
+        for file, group, count in self._workspace.run(
+            f"SELECT file_no, row_group, count(*) FROM ({rows}) WHERE file_no IS NOT NULL "
+            "GROUP BY file_no, row_group ORDER BY file_no ASC, row_group ASC"
+        ):
+            counts.setdefault(paths[file], {})[int(group)] = int(count)
+        return counts
+
+    def _met(self, rows: str, inserted: int | None) -> int:
+        """How many source rows have a key that the target has."""
+        if inserted is not None:
+            return self._spool.rows - inserted
+        return int(self._workspace.run(f"SELECT count(DISTINCT source_row) FROM ({rows})")[0][0])
+
+    def _moved(self, rows: str) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+        if not self._partitions:
+            return 0, ()
+        moved = sql.moved_rows(rows, self._source, len(self._partitions))
+        firsts = self._workspace.run(f"SELECT row, count(*) OVER () FROM ({moved}) ORDER BY row ASC LIMIT 5")
+        samples = self._spool.samples(self._spool.row_ids([row for row, _ in firsts]))
+        return (int(firsts[0][1]) if firsts else 0), samples
+
+    def _hits(self, rows: str) -> Iterator[pa.RecordBatch]:
+        """In the order of the files; or of the parts, where these are read one after the other."""
+        order = "file_no, row_group, row_no" if self._spool.in_memory else "source_row"
+        offsets = self._spool.offsets
+        query = (
+            f"SELECT file_no, row_group, row_no, source_row FROM ({rows}) WHERE file_no IS NOT NULL ORDER BY {order}"
+        )
+        for table in self._workspace.stream(query, CHUNK_ROWS):
+            *place, source_rows = (column.to_numpy() for column in table.columns)
+            part = np.searchsorted(offsets, source_rows, side="right") - 1
+            columns = [*place, part, source_rows - offsets[part]]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, HITS, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=HITS)
+
+
+def _tables(spool: Spool) -> Iterator[pa.Table]:
+    for part in range(len(spool.parts)):
+        for batch in spool.read_keys(part):
+            for start in range(0, batch.num_rows, CHUNK_ROWS):
+                yield pa.Table.from_batches([batch.slice(start, CHUNK_ROWS)])
+
+
+def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
+    """Scans by file number, cut so that the keys of one are comfortable to hold."""
+    for number, scan in enumerate(scans):
+        groups: list[int] = []
+        for group in scan.row_groups:
+            groups.append(group)
+            if sum(scan.footer.row_groups[g].rows for g in groups) >= SCAN_ROWS:
+                yield number, Scan(scan.footer, tuple(groups))
+                groups = []
+        if groups:
+            yield number, Scan(scan.footer, tuple(groups))
+
+
+def _positions(batch: KeyBatch, number: int) -> pa.Table:
+    rows = len(batch.keys[0])
+    columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
+    columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
+    columns["file_no"] = pa.array(np.full(rows, number, dtype=np.int32))
+    columns["row_group"] = pa.array(np.full(rows, batch.row_group, dtype=np.int32))
+    columns["row_no"] = pa.array(np.arange(rows, dtype=np.int64))
+    columns["source_row"] = pa.nulls(rows, pa.int64())
+    table = pa.table(columns)
+    for i, column in enumerate(batch.keys):
+        if column.null_count:
+            table = table.filter(table.column(f"k{i}").is_valid())
+    return table
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Small tables put together: a thousand small files are not a thousand statements."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(t.num_rows for t in waiting) >= CHUNK_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
