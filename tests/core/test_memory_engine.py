@@ -1,16 +1,13 @@
-"""An engine over Python lists and JSON "files": the core needs nothing else, no Arrow table and no Parquet."""
+"""An engine over plain Python lists and dicts: the core needs no more of an engine than these sixty lines."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import posixpath
+import contextlib
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -18,196 +15,82 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.engine import Engine
+from fsspeckit.core.engine import Engine, Source
 from fsspeckit.core.errors import DuplicateKeyError, NullKeyError, PartitionMoveError
-from fsspeckit.core.model import (
-    Bounds,
-    FileInfo,
-    Footer,
-    Match,
-    MergeResult,
-    MergeStrategy,
-    Profile,
-    Replace,
-    Rewritten,
-    RowGroup,
-    Scan,
-    Shape,
-    Staged,
-)
-from fsspeckit.core.rewrite.kernel import Job
-from fsspeckit.core.rewrite.sink import NewFiles
+from fsspeckit.core.local import ArrowSource, LocalEngine
+from fsspeckit.core.model import Match, MergeResult, MergeStrategy, Scan
+from fsspeckit.core.plan.confirm import read_keys
+from fsspeckit.core.spool.hits import HITS, Meeting
+from fsspeckit.core.spool.keyset import KeySet, hits_of
+from fsspeckit.core.spool.parts import RowId, Spool
 from fsspeckit.core.storage import Location, locate
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 
 Row = dict[str, Any]
-TYPES = {"id": pa.int64(), "x": pa.string(), "day": pa.string()}
 
 
-def order(value: Any) -> Any:
-    """Order values of text are bytes, as everywhere in the core."""
-    return value.encode() if isinstance(value, str) else value
+class ListKeys:
+    """The source's keys in a dict; `rows[key]` are its rows as part, row and partition."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool, self.rows = spool, dict[Any, list[tuple[int, int, Any]]]()
+        for part in range(len(spool.parts)):
+            for row, (key, partition) in enumerate(split(spool, spool.read_keys(part))):
+                self.rows.setdefault(key, []).append((part, row, partition))
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        firsts = sorted(rows[0][:2] for rows in self.rows.values() if len(rows) > 1)
+        return len(firsts), firsts[:5]
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        counts, hits, moved = dict[str, Counter[int]](), list[tuple[int, ...]](), set[RowId]()
+        for file, scan in enumerate(scans):
+            for batch in read_keys(location, scan, self.spool.shape):
+                columns = [column.to_pylist() for column in (*batch.keys, *batch.partitions)]
+                for position, values in enumerate(zip(*columns, strict=True)):
+                    key, theirs = values[: len(batch.keys)], values[len(batch.keys) :]
+                    for part, row, partition in self.rows.get(key, []):
+                        hits.append((file, batch.row_group, position, part, row))
+                        counts.setdefault(scan.footer.path, Counter())[batch.row_group] += 1
+                        moved |= {(part, row)} if partition != theirs else set()
+        table = pa.table([list(c) for c in zip(*hits, strict=True)] or [[]] * len(HITS), names=HITS.names).cast(HITS)
+        met = len({hit[3:] for hit in hits})
+        match = Match(counts, met, len(moved), self.spool.samples(sorted(moved)[:5]))
+        return Meeting(match, hits_of(self.spool, scans, table.combine_chunks().to_batches()))
 
 
-@dataclass
-class Source:
-    """The rows, and where their keys were met: `found[path]` maps a row number of the file to one of the source."""
-
-    rows: list[Row]
-    names: list[str]
-    shape: Shape | None = None
-    found: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema({name: TYPES[name] for name in self.names})
-
-    def key(self, row: Row) -> tuple[Any, ...]:
-        assert self.shape is not None
-        return tuple(row[k] for k in self.shape.keys)
+def split(spool: Spool, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+    count = len(spool.shape.keys)
+    for batch in batches:
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield values[:count], values[count:]
 
 
-class ListEngine:
-    """See `core.engine.Engine`. A file is a JSON list of row groups, each a list of rows."""
+class ListEngine(LocalEngine):
+    """See `core.engine.Engine`."""
 
     name = "list"
-    replace: Replace = "in_place"
-    wants_scratch = False
-    partition_timezone = "UTC"
-    ignores_case = False
 
-    def open(self, source: list[Row]) -> Source:
-        return Source(source, list(source[0]))
+    def open(self, source: object) -> Source:
+        assert isinstance(source, list)
+        table = pa.Table.from_pylist(source)
+        return ArrowSource(table.schema, table)
 
-    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
-        return [self._footer(location, info, columns) for info in files]
-
-    def _footer(self, location: Location, info: FileInfo, columns: Sequence[str]) -> Footer:
-        groups = load(location, info.path)
-        names = list(groups[0][0])
-        bounds = [
-            {c: Bounds(order(min(r[c] for r in g)), order(max(r[c] for r in g))) for c in columns if c in names}
-            for g in groups
-        ]
-        schema = pa.schema({name: TYPES[name] for name in names})
-        row_groups = tuple(RowGroup(len(g), 1, b) for g, b in zip(groups, bounds, strict=True))
-        return Footer(info, schema, row_groups, parse_hive_partition_path(info.path))
-
-    def pin(self, opened: Source, shape: Shape, scratch: Location | None) -> Source:
-        return Source(list(opened.rows), opened.names, shape)
-
-    def release(self, source: Source) -> None:
-        source.found.clear()
-
-    def profile(self, source: Source) -> Profile:
-        assert source.shape is not None
-        keys = Counter(map(source.key, source.rows))
-        twice = [key for key, count in keys.items() if count > 1]
-        return Profile(
-            rows=len(source.rows),
-            null_keys={k: sum(row[k] is None for row in source.rows) for k in source.shape.keys},
-            duplicate_keys=len(twice),
-            duplicate_samples=tuple(twice[:5]),
-            partitions=frozenset(tuple(order(row[p]) for p in source.shape.partitions) for row in source.rows),
-            intervals={
-                k: [(v, v) for v in sorted({order(row[k]) for row in source.rows if row[k] is not None})]
-                for k in source.shape.keys
-            },
-        )
-
-    def deduplicate(self, source: Source, order_by: Sequence[str]) -> Source:
-        best: dict[Any, Row] = {}
-        for row in sorted(source.rows, key=lambda r: [r[c] for c in order_by]):
-            best[source.key(row)] = row
-        return Source(list(best.values()), source.names, source.shape)
-
-    def match(self, location: Location, source: Source, scans: Sequence[Scan]) -> Match:
-        assert source.shape is not None
-        rows_of = {source.key(row): number for number, row in enumerate(source.rows)}
-        counts: dict[str, dict[int, int]] = {}
-        moved = set()
-        for scan in scans:
-            partition = scan.footer.partition
-            for group, position, row in numbered(load(location, scan.footer.path)):
-                number = rows_of.get(source.key({**partition, **row}))
-                if group in scan.row_groups and number is not None:
-                    source.found.setdefault(scan.footer.path, {})[position] = number
-                    per_group = counts.setdefault(scan.footer.path, {})
-                    per_group[group] = per_group.get(group, 0) + 1
-                    if any(source.rows[number][p] != partition[p] for p in source.shape.partitions):
-                        moved.add(number)
-        met = {number for found in source.found.values() for number in found.values()}
-        samples = tuple(source.key(source.rows[n]) for n in sorted(moved)[:5])
-        return Match(counts, len(met), len(moved), samples)
-
-    def rewrite(self, location: Location, source: Source, jobs: Sequence[Job]) -> list[Rewritten]:
-        return [self._rewrite(location, source, job) for job in jobs]
-
-    def _rewrite(self, location: Location, source: Source, job: Job) -> Rewritten:
-        old = load(location, job.footer.path)
-        found = source.found.get(job.footer.path, {}) if job.touched else {}
-        new: list[list[Row]] = [[] for _ in old]
-        for group, position, row in numbered(old):
-            new[group].append({n: source.rows[found[position]][n] for n in row} if position in found else row)
-        if new == old and job.fresh is None:
-            return Rewritten(job.footer.path, ())
-        path = job.path if job.fresh is None else fresh_name(posixpath.dirname(job.path))
-        return Rewritten(job.footer.path, (store(location, job.staging, job.staged, path, new),))
-
-    def insert(self, location: Location, source: Source, files: NewFiles, rows: Literal["new", "all"]) -> list[Staged]:
-        met = {number for found in source.found.values() for number in found.values()} if rows == "new" else set()
-        by_folder: dict[str, list[Row]] = {}
-        for number, row in enumerate(source.rows):
-            if number not in met:
-                folder = ""
-                if files.partitions.columns:
-                    folder = files.partitions.folder({c: pa.scalar(row[c], TYPES[c]) for c in files.partitions.columns})
-                by_folder.setdefault(folder, []).append({n: row[n] for n in files.shape.stored})
-        return [
-            store(location, files.staging, f"new-{i}", fresh_name(folder), [found])
-            for i, (folder, found) in enumerate(by_folder.items())
-        ]
-
-
-def load(location: Location, path: str) -> list[list[Row]]:
-    found: list[list[Row]] = json.loads(location.storage.read_bytes(location.at(path)))
-    return found
-
-
-def store(location: Location, staging: str, name: str, path: str, groups: list[list[Row]]) -> Staged:
-    data = json.dumps(groups).encode()
-    location.storage.write_bytes(posixpath.join(staging, name), data)
-    return Staged(name, path, sum(map(len, groups)), len(data))
-
-
-def fresh_name(folder: str) -> str:
-    return posixpath.join(folder, f"part-{uuid.uuid4().hex}.parquet")
-
-
-def numbered(groups: list[list[Row]]) -> Iterator[tuple[int, int, Row]]:
-    """Row group, row number in the file, row."""
-    position = itertools.count()
-    return ((g, next(position), row) for g, rows in enumerate(groups) for row in rows)
+    @contextlib.contextmanager
+    def keys(self, spool: Spool) -> Iterator[KeySet]:
+        yield ListKeys(spool)
 
 
 # The tests
-
-
-@pytest.fixture(autouse=True)
-def no_parquet(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("the core touched Parquet by itself")
-
-    for name in ("ParquetFile", "ParquetWriter", "read_table", "read_metadata", "write_table"):
-        monkeypatch.setattr(pq, name, refuse)
 
 
 @pytest.fixture
 def lake() -> Location:
     location = locate(f"memory://lists-{uuid.uuid4().hex}/lake")
     for i in range(4):
-        groups = [[{"id": i * 10 + g * 5 + n, "x": "old"} for n in range(5)] for g in range(2)]
-        location.storage.write_bytes(location.at(f"f{i}.parquet"), json.dumps(groups).encode())
+        table = pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10})
+        with location.storage.open_output(location.at(f"f{i}.parquet")) as file:
+            pq.write_table(table, file, row_group_size=5)
     return location
 
 
@@ -221,7 +104,8 @@ def rows_of(location: Location) -> list[Row]:
     found = []
     for path in sorted(fs.find(root)):
         partition = parse_hive_partition_path(path[len(root) + 1 :])
-        found += [{**row, **partition} for group in json.loads(fs.cat_file(path)) for row in group]
+        with fs.open(path) as file:
+            found += [{**row, **partition} for row in pq.ParquetFile(file).read().to_pylist()]
     return found
 
 

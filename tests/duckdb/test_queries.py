@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import DatasetMergeError
+from fsspeckit.core import local
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine
 from fsspeckit.datasets.duckdb import io as io_module
 from fsspeckit.datasets.duckdb.query import MAY_BE_CUT
@@ -74,15 +75,15 @@ def test_a_result_that_the_user_has_not_read_to_its_end(lake: str) -> None:
 
 def interfere(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> None:
     """Do something once the first portion of the source has been read, and more is to come."""
-    real = engine.portions
+    real = local.conformed
 
-    def portions(*arguments: Any) -> Iterator[pa.Table]:
+    def conformed(*arguments: Any) -> Iterator[pa.Table]:
         for number, table in enumerate(real(*arguments)):
             yield table
             if number == 0:
                 meanwhile()
 
-    monkeypatch.setattr(engine, "portions", portions)
+    monkeypatch.setattr(local, "conformed", conformed)
 
 
 @pytest.mark.parametrize("way", [upsert, from_relation], ids=["sql", "relation"])

@@ -230,17 +230,17 @@ def test_register_pyarrow_table_as_temporary_view(tmp_path: Path) -> None:
 
 
 def test_views_share_the_memory_of_the_source(tmp_path: Path) -> None:
-    """No copy is made to register: the view's columns lie where the source's do."""
+    """No copy is made to register: the view's keys lie where the source's do."""
     source = pa.table({"id": list(range(1000)), "x": [f"text {i}" for i in range(1000)]})
     record = Recording()
     DuckDBDatasetIO(record).merge(source, str(tmp_path / "lake"), "upsert", ["id"])
     ours = {b.address for c in source.columns for chunk in c.chunks for b in chunk.buffers() if b is not None}
-    seen = [v for v in record.views.values() if v.num_rows == 1000 and "c1" in v.column_names]
-    addresses = {b.address for c in seen[0].select(["c0", "c1"]).columns for b in c.chunk(0).buffers() if b is not None}
+    seen = [v for v in record.views.values() if v.num_rows == 1000 and "row" in v.column_names]
+    addresses = {b.address for c in seen[0].select(["k0"]).columns for b in c.chunk(0).buffers() if b is not None}
     assert addresses <= ours
 
 
-@pytest.mark.parametrize("fail_at", [None, "INSERT INTO", "row_number()"])
+@pytest.mark.parametrize("fail_at", [None, "INSERT INTO", "GROUP BY file_no"])
 def test_clean_up_temporary_views_after_merge(fail_at: str | None, lake: str, caplog: pytest.LogCaptureFixture) -> None:
     record = Recording(fail_at=fail_at)
     if fail_at is None:

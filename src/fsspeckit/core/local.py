@@ -34,6 +34,8 @@ class LocalEngine:
     ignores_case = False
     memory_bound = 1 << 30
     """Decoded row groups that may be in memory at once, whatever the number of cores."""
+    spool_bytes = 256 << 20
+    """Rows of a stream that are held in memory; the others go to a file."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.parallelism = threads or min(8, os.cpu_count() or 1)
@@ -81,7 +83,7 @@ class ArrowSource:
 
     schema: pa.Schema
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
-    memory: int = 256 << 20
+    memory: int = 0
     folder: str | None = None
     close: Callable[[], None] = lambda: None
 

@@ -30,7 +30,7 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
     tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
     outcomes = runner.exchange("deduplicate", spool, send, receive, tasks)
-    samples = [sample for *_, some in outcomes for sample in some][:5]
+    samples = [sample for _, sample in sorted(placed for *_, some in outcomes for placed in some)[:5]]
     validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
     return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
 
@@ -39,13 +39,16 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
 
 
 def _send(spool: Spool, buckets: int, part: int, only: range | None) -> Labelled:
-    """All rows of a part, labelled so that equal keys have equal labels."""
-    for table, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+    """All rows of a part behind their place in the source, labelled so that equal keys have equal labels."""
+    place = int(spool.offsets[part])
+    for rows, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+        table = rows.add_column(0, "place", pa.array(np.arange(place, place + rows.num_rows)))
+        place += rows.num_rows
         hashed: Any = np.zeros(table.num_rows, dtype=np.uint64)
         for i in range(len(spool.shape.keys)) if buckets > 1 else ():
             hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
         labels = (hashed % np.uint64(buckets)).astype(np.int64)
-        yield from ((label, rows) for label, rows in by_label(table, labels) if only is None or label in only)
+        yield from ((label, some) for label, some in by_label(table, labels) if only is None or label in only)
 
 
 def _hash(column: pa.Array) -> Any:
@@ -58,15 +61,18 @@ def _hash(column: pa.Array) -> Any:
 
 def _receive(
     shape: Shape, store: Store, order_by: tuple[str, ...], bucket: int, read: Read
-) -> tuple[tuple[Part, ...], int, tuple[tuple[Any, ...], ...]]:
-    """The rows that stay, how many keys cannot be decided, and some of these keys."""
-    table = read(bucket)
-    if table is None:
+) -> tuple[tuple[Part, ...], int, tuple[tuple[int, tuple[Any, ...]], ...]]:
+    """The rows that stay, how many keys cannot be decided, and some of these keys with their places."""
+    arrived = read(bucket)
+    if arrived is None:
         return (), 0, ()
+    places, table = arrived.column(0).to_numpy(), arrived.select(range(1, arrived.num_columns))
     rows, ties = _reduced(table, shape, order_by)
     writer = PartWriter(store, shape)
     writer.write(rows)
-    return writer.finish(), len(ties), keys.sample([table.column(k) for k in shape.keys], ties[:5])
+    first = sorted(ties, key=lambda row: places[row])[:5]
+    samples = keys.sample([table.column(k) for k in shape.keys], first)
+    return writer.finish(), len(ties), tuple(zip(places[first].tolist(), samples, strict=True))
 
 
 def _reduced(table: pa.Table, shape: Shape, order_by: Sequence[str]) -> tuple[pa.Table, list[int]]:

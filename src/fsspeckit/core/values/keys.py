@@ -146,7 +146,9 @@ def _on_a_line(ordered: pa.Array) -> Any:
         return _prefix_numbers(canonical(ordered))
     if t.is_decimal(kind):
         return np.asarray(ordered.cast(pa.float64()))
-    return np.asarray(canonical(ordered) if not t.is_floating(kind) else ordered.cast(pa.float64())).astype(np.float64)
+    if t.is_floating(kind) or kind == pa.uint64():  # whose canonical form is an integer with a sign
+        return ordered.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.asarray(canonical(ordered)).astype(np.float64)
 
 
 def _prefix_numbers(ordered: pa.Array) -> Any:

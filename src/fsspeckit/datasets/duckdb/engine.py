@@ -21,15 +21,16 @@ class DuckDBEngine(LocalEngine):
     """See `core.engine.Engine`. Nothing of a call outlives it: temporary tables go with the cursor that made them."""
 
     name = "duckdb"
+    # Beside what DuckDB is allowed.
     memory_bound = 128 << 20
-    """Beside what DuckDB is allowed."""
+    spool_bytes = 32 << 20
 
     def __init__(self, connect: Callable[[], Any], filesystem: Any = None, use_merge: bool | None = None) -> None:
         super().__init__(min(4, os.cpu_count() or 1))
         self._connect, self._filesystem, self._use_merge = connect, filesystem, use_merge
 
     def open(self, source: object) -> Source:
-        return open_source(source, self._connect(), self._filesystem)
+        return open_source(source, self._connect(), self._filesystem, self.spool_bytes)
 
     @contextlib.contextmanager
     def keys(self, spool: Spool) -> Iterator[KeySet]:

@@ -29,11 +29,7 @@ class Sql:
 _CHANGE = re.compile(rb"(insert|update|delete|copy)\b", re.IGNORECASE)
 
 
-SPOOL_BYTES = 64 << 20
-"""Rows of a source that are held in memory, beside what DuckDB is allowed."""
-
-
-def open_source(source: object, connection: Any, filesystem: Any) -> Source:
+def open_source(source: object, connection: Any, filesystem: Any, spool_bytes: int = 0) -> Source:
     """SQL and relations run where they belong: on the user's connection, within its transaction."""
     if isinstance(source, pa.Table):
         return ArrowSource(source.schema, source)
@@ -45,19 +41,21 @@ def open_source(source: object, connection: Any, filesystem: Any) -> Source:
         stream = Query(None, lambda: source)
     spill = _temp_directory(connection)
     if stream is not None:
-        return ArrowSource(stream.schema, stream.batches, SPOOL_BYTES, spill, stream.close)
+        return ArrowSource(stream.schema, stream.batches, spool_bytes, spill, stream.close)
     reader = to_reader(source, filesystem)
-    return ArrowSource(reader.schema, lambda: reader, SPOOL_BYTES, spill)
+    return ArrowSource(reader.schema, lambda: reader, spool_bytes, spill)
 
 
 def _temp_directory(connection: Any) -> str | None:
-    """Where the user lets DuckDB spill to, made if it is not there; `None` if that is nowhere."""
+    """Where the user lets DuckDB spill to, or the folder above: DuckDB makes it and takes it away. `None`: nowhere."""
     with closing(connection.cursor()) as cursor:
         (folder,) = cursor.execute("SELECT current_setting('temp_directory')").fetchone()
     if not folder:
         return None
-    os.makedirs(folder, exist_ok=True)
-    return str(folder)
+    folder = os.path.abspath(folder)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _check_query(text: str, connection: Any) -> None:

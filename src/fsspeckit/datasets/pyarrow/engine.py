@@ -24,4 +24,4 @@ class PyArrowEngine(LocalEngine):
         if isinstance(source, pa.Table):
             return ArrowSource(source.schema, source)
         reader = to_reader(source, self._filesystem)
-        return ArrowSource(reader.schema, lambda: reader)
+        return ArrowSource(reader.schema, lambda: reader, self.spool_bytes)

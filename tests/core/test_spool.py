@@ -14,21 +14,45 @@ import pytest
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import DuplicateKeyError
-from fsspeckit.core.values import keys, ordering
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO, match, payload, profile, source
+from fsspeckit.core.model import Shape
+from fsspeckit.core.rewrite import files, inserts
+from fsspeckit.core.spool import dedup, parts
+from fsspeckit.core.spool.store import LocalStore
+from fsspeckit.core.values import keys as values
+from fsspeckit.core.values import ordering
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO, keys
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.version import library_version, supports_merge
+from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 from recording import Recording
 from support import data_files, fingerprint, multiset, rows, write_lake
+
+ENGINES = {"pyarrow": PyArrowEngine, "duckdb": DuckDBEngine}
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of a few rows, so that small tests have many chunks and buckets."""
-    for module in (payload, source, match, profile):
-        monkeypatch.setattr(module, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(match, "SCAN_ROWS", 5)
-    monkeypatch.setattr(match, "MERGE_ROWS", 11)
-    monkeypatch.setattr(payload, "MAX_BUCKETS", 5)
+    """Nothing stays in memory; batches of a few rows, many parts, many labels: small tests go the way of large ones."""
+    for engine in ENGINES.values():
+        monkeypatch.setattr(engine, "spool_bytes", 0)
+    monkeypatch.setattr(parts, "BATCH_ROWS", 7)
+    monkeypatch.setattr(parts, "PART_BYTES", 100)
+    for module in (dedup, files, inserts):
+        monkeypatch.setattr(module, "LABEL_BYTES", 300)
+    monkeypatch.setattr(keys, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(keys, "SCAN_ROWS", 5)
+    monkeypatch.setattr(keys, "MERGE_ROWS", 11)
+
+
+def streamed(table: pa.Table) -> pa.RecordBatchReader:
+    """A table is held by its caller; only a stream is written out."""
+    return table.to_reader(max_chunksize=10)
+
+
+@pytest.fixture(params=["pyarrow", "duckdb"])
+def local(request: pytest.FixtureRequest) -> str:
+    """The name of an engine of one process."""
+    return str(request.param)
 
 
 def lake_of(folder: Path, partitioned: bool) -> str:
@@ -57,30 +81,36 @@ def source_of(lake: str, partitioned: bool) -> pa.Table:
 @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate"])
 @pytest.mark.parametrize("use_merge", [None, False])
 def test_same_answer(strategy: str, partitioned: bool, use_merge: bool | None, tmp_path: Path) -> None:
-    found = []
-    for engine, options in (("pyarrow", {}), ("duckdb", {"use_merge": use_merge})):
-        lake = lake_of(tmp_path / engine, partitioned)
+    outcomes = []
+    ways: list[tuple[str, dict[str, Any], Any]] = [
+        ("pyarrow", {}, lambda table: table),
+        ("pyarrow", {}, streamed),
+        ("duckdb", {"use_merge": use_merge}, streamed),
+    ]
+    for number, (engine, options, given) in enumerate(ways):
+        lake = lake_of(tmp_path / str(number), partitioned)
         table = source_of(lake, partitioned)
         table = pa.concat_tables([table, table.slice(10, 40)]) if strategy == "deduplicate" else table
         io = dataset_io(engine, **options)
         mode = "full" if strategy in ("full_merge", "deduplicate") else "incremental"
-        result = io.write_parquet_dataset(table, lake, strategy, ["id"], rewrite_mode=mode)
-        found.append((result.inserted, result.updated, result.deleted, result.target_count_after, multiset(rows(lake))))
-    assert found[0] == found[1]
+        result = io.write_parquet_dataset(given(table), lake, strategy, ["id"], rewrite_mode=mode)
+        counts = (result.inserted, result.updated, result.deleted, result.target_count_after)
+        outcomes.append((counts, multiset(rows(lake))))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 @pytest.mark.usefixtures("tiny")
-def test_rows_of_one_partition_come_together(tmp_path: Path) -> None:
+def test_rows_of_one_partition_come_together(local: str, tmp_path: Path) -> None:
     table = pa.table({"id": range(200), "p": [i % 4 for i in range(200)], "x": [str(i) for i in range(200)]})
-    DuckDBDatasetIO().merge(table, str(tmp_path / "lake"), "insert", ["id"], partition_columns=["p"])
+    dataset_io(local).merge(streamed(table), str(tmp_path / "lake"), "insert", ["id"], partition_columns=["p"])
     assert len(data_files(tmp_path / "lake")) == 4
     assert [row["id"] for row in rows(tmp_path / "lake") if row["p"] == "1"] == list(range(1, 200, 4))
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_order_of_the_source_is_kept(tmp_path: Path) -> None:
+def test_the_order_of_the_source_is_kept(local: str, tmp_path: Path) -> None:
     ids = random.Random(1).sample(range(100), 100)
-    DuckDBDatasetIO().merge(pa.table({"id": ids}), str(tmp_path / "lake"), "insert", ["id"])
+    dataset_io(local).merge(streamed(pa.table({"id": ids})), str(tmp_path / "lake"), "insert", ["id"])
     assert [row["id"] for row in rows(tmp_path / "lake")] == ids
 
 
@@ -106,13 +136,16 @@ def test_deduplicate_keeps_the_greatest(order: list[Any], tmp_path: Path) -> Non
             "then": list(range(count)),
         }
     )
-    found = []
-    for engine in ("pyarrow", "duckdb"):
-        io = dataset_io(engine)
-        io.write_parquet_dataset(table, str(tmp_path / engine), "deduplicate", ["id"], dedup_order_by=["by", "then"])
-        found.append([repr(row) for row in rows(tmp_path / engine)])
-    assert found[0] == found[1]
-    assert len(found[0]) == 10
+    outcomes = []
+    for number, (engine, given) in enumerate(
+        [("pyarrow", table), ("pyarrow", streamed(table)), ("duckdb", streamed(table))]
+    ):
+        lake = tmp_path / str(number)
+        order_by = ["by", "then"]
+        dataset_io(engine).write_parquet_dataset(given, str(lake), "deduplicate", ["id"], dedup_order_by=order_by)
+        outcomes.append(sorted(repr(row) for row in rows(lake)))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert len(outcomes[0]) == 10
 
 
 @pytest.mark.usefixtures("tiny")
@@ -130,14 +163,14 @@ def test_ties_between_differing_rows(order_by: list[str] | None, tmp_path: Path)
     for engine in ("pyarrow", "duckdb"):
         with pytest.raises(DuplicateKeyError) as caught:
             dataset_io(engine).write_parquet_dataset(
-                table, str(tmp_path / engine), "deduplicate", ["id"], dedup_order_by=order_by
+                streamed(table), str(tmp_path / engine), "deduplicate", ["id"], dedup_order_by=order_by
             )
         messages.append(str(caught.value))
         assert not (tmp_path / engine).exists()
     assert messages[0] == messages[1]
     assert "3 key(s)" in messages[1] and "17, 18, 19" in messages[1]
     result = DuckDBDatasetIO().write_parquet_dataset(
-        table.slice(0, 37), str(tmp_path / "good"), "deduplicate", ["id"], dedup_order_by=order_by
+        streamed(table.slice(0, 37)), str(tmp_path / "good"), "deduplicate", ["id"], dedup_order_by=order_by
     )
     assert result.inserted == 20
 
@@ -157,19 +190,19 @@ def test_ties_between_differing_rows(order_by: list[str] | None, tmp_path: Path)
     ids=["int", "uint64", "float", "text", "decimal", "nan", "time"],
 )
 def test_intervals_are_those_of_the_core(column: pa.Array) -> None:
-    from fsspeckit.core.model import Shape
-    from fsspeckit.datasets.duckdb.workspace import Workspace
-
-    schema = pa.schema([("id", column.type)])
-    pinned = source.PinnedSource.new(Workspace(duckdb.connect()), Shape(schema, ("id",), ("id",), ()))
+    """Intervals of a spool's many batches cover as little as those of the whole column."""
+    shape = Shape(pa.schema([("id", column.type)]), ("id",), ("id",), ())
     table = pa.table({"id": column.take(pa.array(np.random.default_rng(3).permutation(len(column))))})
+    writer = parts.PartWriter(LocalStore(0), shape)
     for start in range(0, len(table), 7):
-        pinned.append(table.slice(start, 7))
-    found = profile.profile_source(pinned).intervals["id"]
-    expected = keys.intervals(column)
+        writer.write(table.slice(start, 7))
+    covers = [part.intervals[0] for part in writer.finish()]
+    assert len(covers) > 1
+    found = ordering.merged(covers)
+    expected = values.intervals(column)
     assert (found is None) == (expected is None)
     if expected is not None:
-        assert found is not None and len(found) <= keys.MAX_INTERVALS
+        assert found is not None and len(found) <= values.MAX_INTERVALS
         assert (
             sum(upper - lower for lower, upper in found) == sum(upper - lower for lower, upper in expected)
             if not (isinstance(expected[0][0], bytes))
@@ -198,8 +231,8 @@ def test_order_keys_sort_as_values_do() -> None:
 def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A MERGE of too many rows at once runs out of memory; a quarter of them does not."""
     lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(100), "x": ["old"] * 100})})
-    monkeypatch.setattr(match, "MERGE_ROWS", 64)
-    monkeypatch.setattr(match, "LEAST_MERGE_ROWS", 2)
+    monkeypatch.setattr(keys, "MERGE_ROWS", 64)
+    monkeypatch.setattr(keys, "LEAST_MERGE_ROWS", 2)
     sizes: list[int] = []
 
     def note(self: Recording, text: str) -> None:
@@ -220,7 +253,9 @@ def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest
 
 def test_a_limit_that_nothing_fits_in(tmp_path: Path) -> None:
     """An error that names the cause; the data set and the connection are as they were."""
-    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(10), "x": ["old"] * 10})})
+    lake = write_lake(
+        tmp_path / "lake", {"f.parquet": pa.table({"id": [str(i) for i in range(10)], "x": ["old"] * 10})}
+    )
     con = duckdb.connect()
     con.execute("SET temp_directory = ''")
     con.execute("SET memory_limit = '20MB'")
@@ -230,7 +265,7 @@ def test_a_limit_that_nothing_fits_in(tmp_path: Path) -> None:
             path=lake,
             strategy="upsert",
             key_columns=["id"],
-            source_sql="SELECT range AS id, repeat('x', 1000) || range AS x FROM range(100000)",
+            source_sql="SELECT repeat('x', 1000) || range AS id, 'new' AS x FROM range(100000)",
         )
     assert fingerprint(lake) == before
 
