@@ -87,7 +87,13 @@ def test_imports_go_down_only() -> None:
 
 def test_the_core_knows_no_engine() -> None:
     """`core.incremental.merge` alone reaches for the PyArrow engine, when it is called."""
-    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {"core/incremental.py"}
+    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {
+        "core/incremental/__init__.py"
+    }
+
+
+def test_nothing_runs_through_the_door_of_spec_001() -> None:
+    assert {name for name in importers("fsspeckit.core.incremental") if "/incremental/" not in name} == set()
 
 
 LOADED = """
