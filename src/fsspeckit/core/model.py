@@ -157,7 +157,7 @@ class Target:
     """The data set before the merge.
 
     `schema` is the unified schema of all files, partition columns included; `stored` are the columns that files
-    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `commit.ledger`).
+    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `target.ledger`).
     """
 
     files: tuple[Footer, ...]
