@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from fsspeckit.core import defaults
 from fsspeckit.core.incremental.candidates import (
     ConservativeMembershipChecker,
     IncrementalRewritePlan,
@@ -50,9 +51,9 @@ def merge(
     key_columns: Sequence[str],
     partition_columns: Sequence[str] | None = None,
     filesystem: Any = None,
-    compression: str = "snappy",
-    max_rows_per_file: int = 5_000_000,
-    row_group_size: int = 500_000,
+    compression: str = defaults.COMPRESSION,
+    max_rows_per_file: int = defaults.MAX_ROWS_PER_FILE,
+    row_group_size: int = defaults.ROW_GROUP_SIZE,
 ) -> MergeResult:
     """Merge data into a Parquet data set, rewriting only the files its keys touch. See `PyArrowDatasetIO.merge`."""
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO  # the core imports no engine when it is loaded

@@ -49,9 +49,14 @@ def list_files(location: Location) -> tuple[FileInfo, ...]:
     return tuple(sorted(found, key=lambda f: f.path))
 
 
+def is_utf8(name: str) -> bool:
+    """Python stands a surrogate for each byte of a name that is not UTF-8."""
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def _check_name(location: Location, path: str) -> None:
     """Arrow takes paths as UTF-8; the rows of a file that it cannot open may not be passed over."""
-    if not path.isascii() and any("\ud800" <= c <= "\udfff" for c in path):
+    if not is_utf8(path):
         raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(path)!r}. Rename it.")
 
 
