@@ -1,8 +1,10 @@
 """MERGE for plain Parquet: insert, update and upsert rows by key into a directory of Parquet files.
 
 >>> import fsspeckit, pyarrow as pa
->>> fsspeckit.merge(pa.table({"id": [1], "x": ["a"]}), "memory://top/lake", "upsert", ["id"]).inserted
+>>> fsspeckit.merge(pa.table({"id": [1], "x": ["a"]}), "memory://top/lake", key_columns=["id"]).inserted
 1
+>>> fsspeckit.read("memory://top/lake").to_pylist()
+[{'id': 1, 'x': 'a'}]
 """
 
 from __future__ import annotations
@@ -11,8 +13,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import merge, plan, recover
-    from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, MergeValidationError
+    from fsspeckit.api import merge, plan, read, recover
+    from fsspeckit.core.errors import (
+        ArgumentError,
+        CommitUnfinishedError,
+        DatasetLockedError,
+        DatasetMergeError,
+        DuplicateKeyError,
+        FsspeckitError,
+        LayoutError,
+        MergeValidationError,
+        NullKeyError,
+        PartitionMoveError,
+        SchemaMismatchError,
+        StorageError,
+        TargetChangedError,
+        TargetError,
+        UnreadableFileError,
+    )
     from fsspeckit.core.model import (
         FilePlan,
         MergeFileMetadata,
@@ -21,35 +39,65 @@ if TYPE_CHECKING:
         MergeStrategy,
         WriteResult,
     )
+    from fsspeckit.datasets.duckdb import DuckDBDatasetIO as DuckDBDatasetIO
+    from fsspeckit.datasets.options import MergeOptions, PlanOptions
+    from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+    from fsspeckit.datasets.spark import SparkDatasetIO as SparkDatasetIO
+    from fsspeckit.report.inspection import Inspection, inspect
 
 __all__ = [
+    "ArgumentError",
+    "CommitUnfinishedError",
+    "DatasetLockedError",
     "DatasetMergeError",
+    "DuplicateKeyError",
     "FilePlan",
     "FsspeckitError",
+    "Inspection",
+    "LayoutError",
     "MergeFileMetadata",
+    "MergeOptions",
     "MergePlan",
     "MergeResult",
     "MergeStrategy",
     "MergeValidationError",
+    "NullKeyError",
+    "PartitionMoveError",
+    "PlanOptions",
+    "PyArrowDatasetIO",
+    "SchemaMismatchError",
+    "StorageError",
+    "TargetChangedError",
+    "TargetError",
+    "UnreadableFileError",
     "WriteResult",
+    "inspect",
     "merge",
     "plan",
+    "read",
     "recover",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = {"merge": "api", "plan": "api", "recover": "api"} | dict.fromkeys(
-    ("DatasetMergeError", "FsspeckitError", "MergeValidationError"), "core.errors"
-)
+# Not in `__all__`: their libraries may not be installed, and `from fsspeckit import *` is to work all the same.
+_ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
+_HOMES = {
+    **dict.fromkeys(("merge", "plan", "read", "recover"), "api"),
+    **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
+    **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),
+    "PyArrowDatasetIO": "datasets.pyarrow",
+    **_ENGINES,
+}
 
 
 def __getattr__(name: str) -> Any:
     """Names load their module when they are first asked for, so that the command line starts at once."""
-    if name not in __all__:
+    if name not in __all__ and name not in _ENGINES:
         raise AttributeError(f"module 'fsspeckit' has no attribute {name!r}")
     return getattr(importlib.import_module(f"fsspeckit.{_HOMES.get(name, 'core.model')}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_ENGINES])

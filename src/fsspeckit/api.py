@@ -1,17 +1,27 @@
-"""`fsspeckit.merge` and `fsspeckit.plan`: the engine is chosen by the source's type, or by name."""
+"""The front door: an engine is chosen by the source's type, or by name, and does what is asked."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from fsspeckit.core import defaults
 from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergePlan, MergeResult
+from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.storage import locate
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, EngineName, Strategy
 
-_ENGINES = {"pyarrow": "PyArrowDatasetIO", "duckdb": "DuckDBDatasetIO", "spark": "SparkDatasetIO"}
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ENGINES = {
+    "pyarrow": "PyArrowDatasetIO",
+    "duckdb": "DuckDBDatasetIO",
+    "spark": "SparkDatasetIO",
+}
 _NEEDS = {"duckdb": "'duckdb>=1.1.3'", "spark": "'pyspark[connect]>=4.0,<5' 'pandas>=2.2,<3'"}
 
 
@@ -22,7 +32,7 @@ def engine_for(source: Any) -> str:
 
 
 def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO[Any]:
-    """The `DatasetIO` of an engine, which must be installed."""
+    """The `DatasetIO` of an engine, which must be installed; `options` are those of its class."""
     if engine not in _ENGINES:
         raise ArgumentError(f"Unknown engine {engine!r}. Choose one of {', '.join(map(repr, _ENGINES))}.")
     try:
@@ -38,42 +48,124 @@ def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO
 def merge(
     data: Any,
     path: str | None = None,
-    strategy: str | None = None,
-    key_columns: Any = None,
-    partition_columns: Any = None,
+    strategy: Strategy | MergeStrategy = "upsert",
+    key_columns: Columns = (),
+    partition_columns: Columns | None = None,
     *,
-    engine: str | None = None,
+    engine: EngineName | None = None,
     filesystem: Any = None,
-    **options: Any,
+    **options: Unpack[AnyMergeOptions],
 ) -> MergeResult:
-    """Merge `data` into the Parquet data set at `path`; `options` are those of `DatasetIO.merge`.
+    """Merge the rows of `data` into the Parquet data set at `path`, rewriting only the files that its keys touch.
 
-    With Spark, `table="db.orders"` in place of the path names a table of its catalog.
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [1, 2], "status": ["new", "new"]})
+    >>> fsspeckit.merge(orders, "memory://door/orders", key_columns=["id"]).inserted
+    2
+    >>> changes = pa.table({"id": [2, 3], "status": ["paid", "new"]})
+    >>> result = fsspeckit.merge(changes, "memory://door/orders", "upsert", ["id"], compression="zstd")
+    >>> result.updated, result.inserted
+    (1, 1)
+
+    Args:
+        data: a PyArrow table or reader, a pandas or Polars frame, a DuckDB relation, a Spark DataFrame, or the path of
+            a Parquet file. Its rows replace whole rows.
+        path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it.
+        strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both.
+        key_columns: the columns that identify a row.
+        partition_columns: needed only for a new data set; else found in the paths. `partition_by` is the same.
+        engine: `pyarrow`, `duckdb` or `spark`; left out, it is that of `data`, and `pyarrow` for all others.
+        filesystem: an fsspec file system for the target.
+        compression, max_rows_per_file, row_group_size: of new files. Rewritten files keep their own layout.
+        replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
+            `in_place` on local disks, except under Spark.
+        lock_timeout: seconds to wait for another writer.
+        partition_timezone: the zone of instants in the names of partition folders; UTC, under Spark the session's.
+        batch: the batch of a stream that `data` is; one that was committed before is skipped.
+        table: Spark; a table of its catalog, in place of `path`.
+        source_sql: DuckDB; a query that gives the source, in place of `data`, which is `None`.
+        use_merge: DuckDB; with or without its MERGE statement. Left out, it is used from 1.4.0 on.
+
+    Raises:
+        MergeValidationError: the input was refused (null or duplicate keys, columns or types that do not fit, a key
+            that would change its partition); it is a `ValueError`. Nothing was changed.
+        DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
     """
-    io = dataset_io(engine or engine_for(data), filesystem)
-    return io.merge(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
+    run: Callable[..., MergeResult] = dataset_io(engine or engine_for(data), filesystem).merge
+    return run(data, path, strategy, key_columns, partition_columns, **options)
 
 
 def plan(
     data: Any,
     path: str | None = None,
-    strategy: str | None = None,
-    key_columns: Any = None,
-    partition_columns: Any = None,
+    strategy: Strategy | MergeStrategy = "upsert",
+    key_columns: Columns = (),
+    partition_columns: Columns | None = None,
     *,
-    engine: str | None = None,
+    engine: EngineName | None = None,
     filesystem: Any = None,
-    **options: Any,
+    **options: Unpack[AnyPlanOptions],
 ) -> MergePlan:
-    """What `merge` would do, file by file and with exact counts; `options` are those of `DatasetIO.plan`."""
-    io = dataset_io(engine or engine_for(data), filesystem)
-    return io.plan(data, path, strategy, key_columns, partition_columns, **options)  # type: ignore[arg-type]
+    """What `merge` would do, file by file and with exact counts. Changes nothing; arguments are those of `merge`.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [1, 2], "status": ["new", "new"]})
+    >>> _ = fsspeckit.merge(orders, "memory://plan/orders", key_columns=["id"])
+    >>> plan = fsspeckit.plan(orders.slice(1), "memory://plan/orders", key_columns=["id"])
+    >>> plan.updated, [(file.action, file.matched_rows) for file in plan.files]
+    (1, [('rewrite', 1)])
+    """
+    look: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem).plan
+    return look(data, path, strategy, key_columns, partition_columns, **options)
+
+
+@overload
+def read(
+    path: str,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    *,
+    engine: Literal["pyarrow", "duckdb"] = "pyarrow",
+    filesystem: Any = None,
+) -> pa.Table: ...
+
+
+@overload
+def read(
+    path: str,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    *,
+    engine: EngineName,
+    filesystem: Any = None,
+) -> Any: ...
+
+
+def read(
+    path: str,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    *,
+    engine: EngineName = "pyarrow",
+    filesystem: Any = None,
+) -> Any:
+    """The rows of a data set as a PyArrow table, with `engine="spark"` as a Spark DataFrame.
+
+    `filter` is a PyArrow expression; for Spark a column expression or a line of SQL. Unfinished commits are warned of.
+
+    >>> import fsspeckit, pyarrow as pa, pyarrow.compute as pc
+    >>> orders = pa.table({"id": [1, 2], "status": ["new", "paid"]})
+    >>> _ = fsspeckit.merge(orders, "memory://read/orders", key_columns=["id"])
+    >>> fsspeckit.read("memory://read/orders", ["id"], pc.field("status") == "paid").to_pylist()
+    [{'id': 2}]
+    """
+    return dataset_io(engine, filesystem).read(path, columns, filter)
 
 
 def recover(
     path: str,
     filesystem: Any = None,
-    lock_timeout: float = 60,
+    lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
     finish: bool = False,
     discard: bool = False,
@@ -84,6 +176,11 @@ def recover(
     A recorded commit is finished if every file is as it expects. Where one is not, nothing is changed and a
     `CommitUnfinishedError` tells what was found; then `finish` carries the commit out all the same, and `discard` gives
     it up. `forget_stream` names a stream whose record is then dropped, if it has not moved for seven days.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> _ = fsspeckit.merge(pa.table({"id": [1]}), "memory://recover/orders", key_columns=["id"])
+    >>> fsspeckit.recover("memory://recover/orders")
+    []
     """
     if finish and discard:
         raise ArgumentError("A commit can be finished or discarded, not both.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import fsspeckit.cli
 
 FIRST = ["__init__", "commands", "group", "options", "output", "sources"]
 LIGHT = {"click", "fsspeckit", "fsspeckit.cli.group", "fsspeckit.cli.options", "fsspeckit.cli.output"}
-LIGHT |= {"fsspeckit.cli.sources", "fsspeckit.cli.commands"}
+LIGHT |= {"fsspeckit.cli.sources", "fsspeckit.cli.commands", "fsspeckit.core", "fsspeckit.datasets.options"}
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -21,6 +23,12 @@ def test_modules_that_every_command_imports_import_only_click(name: str) -> None
         m for m in _imported(ast.parse(source)) if m.partition(".")[0] in ("rich", "pyarrow", "numpy", "fsspeckit")
     }
     assert heavy <= LIGHT
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, fsspeckit.cli.commands; print([m for m in ('pyarrow', 'numpy', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def _imported(tree: ast.Module) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fsspeckit
+import fsspeckit.core.errors
 
 ROOT = Path(fsspeckit.__file__).parent
 
@@ -41,7 +43,7 @@ def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
 
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
-    {"errors", "parallel"},
+    {"defaults", "errors", "parallel"},
     {"values", "model"},
     {"storage"},
     {"target"},
@@ -89,7 +91,13 @@ def test_imports_go_down_only() -> None:
 
 def test_the_core_knows_no_engine() -> None:
     """`core.incremental.merge` alone reaches for the PyArrow engine, when it is called."""
-    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {"core/incremental.py"}
+    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {
+        "core/incremental/__init__.py"
+    }
+
+
+def test_nothing_runs_through_the_door_of_spec_001() -> None:
+    assert {name for name in importers("fsspeckit.core.incremental") if "/incremental/" not in name} == set()
 
 
 LOADED = """
@@ -107,21 +115,37 @@ def test_no_engine_is_loaded_at_import(module: str) -> None:
 
 
 def test_public_names() -> None:
-    assert fsspeckit.__all__ == [
-        "DatasetMergeError",
-        "FilePlan",
-        "FsspeckitError",
-        "MergeFileMetadata",
-        "MergePlan",
-        "MergeResult",
-        "MergeStrategy",
-        "MergeValidationError",
-        "WriteResult",
-        "merge",
-        "plan",
-        "recover",
-    ]
-    assert all(hasattr(fsspeckit, name) for name in fsspeckit.__all__)
+    errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
+    functions = {"inspect", "merge", "plan", "read", "recover"}
+    results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WriteResult"}
+    others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
+    assert len(errors) == 15
+    assert fsspeckit.__all__ == sorted(errors | functions | results | others)
+    assert {name: getattr(fsspeckit, name).__name__ for name in fsspeckit.__all__} == {n: n for n in fsspeckit.__all__}
+    assert {"DuckDBDatasetIO", "SparkDatasetIO", *fsspeckit.__all__} <= set(dir(fsspeckit))
+    with pytest.raises(AttributeError, match="has no attribute 'upsert'"):
+        _ = fsspeckit.upsert
+
+
+@pytest.mark.parametrize("name", ["merge", "plan", "read", "inspect", "recover"])
+def test_public_functions_have_an_example(name: str) -> None:
+    assert f">>> {'_ = ' if name != 'merge' else ''}fsspeckit." in inspect.getdoc(getattr(fsspeckit, name))
+    assert f"fsspeckit.{name}(" in inspect.getdoc(getattr(fsspeckit, name))
+
+
+def test_the_classes_of_engines_are_loaded_when_asked_for() -> None:
+    import fsspeckit.datasets.duckdb
+
+    assert fsspeckit.DuckDBDatasetIO is fsspeckit.datasets.duckdb.DuckDBDatasetIO
+    code = "from fsspeckit import *; import sys; print('duckdb' in sys.modules, 'pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
+
+
+def test_defaults_stand_once() -> None:
+    """A number that is written twice is changed once."""
+    for number in ("5_000_000", "500_000"):
+        assert [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if number in p.read_text()] == ["core/defaults.py"]
 
 
 def test_the_package_is_typed() -> None:

@@ -10,9 +10,10 @@ import click
 
 from fsspeckit import __version__
 from fsspeckit.cli.group import Commands, say
-from fsspeckit.cli.options import ENGINES, MergeOptions, merge_options
+from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options
 from fsspeckit.cli.output import emit, emit_json, save_html
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.core import defaults
 
 _EPILOG = (
     "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 3 recorded but not finished (do not "
@@ -29,51 +30,51 @@ def cli() -> None:
 @cli.command(short_help="Merge Parquet files into a data set.")
 @merge_options
 @click.option("--dry-run", is_flag=True, help="Only plan: show what would happen and change nothing.")
-def merge(options: MergeOptions, dry_run: bool) -> None:
+def merge(command: MergeCommand, dry_run: bool) -> None:
     """Merge SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET."""
     if dry_run:
-        _plan(options)
+        _plan(command)
         return
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import ResultView
 
-    source = read_sources(options.sources)
-    io = options.dataset_io()
-    existed = _exists(options.target)
+    source = read_sources(command.sources)
+    io = command.dataset_io()
+    existed = _exists(command.target)
     started = time.perf_counter()
-    result = io.merge(source, options.target, *options.asked, **options.writing)  # type: ignore[arg-type]
+    result = io.merge(source, command.target, *command.asked, **command.options)
     seconds = time.perf_counter() - started
-    if options.html:
-        save_html(result, options.target, options.html)
-    _note_target(existed, options, future=False)
-    if options.as_json:
-        emit_json(document(result, options.target))
+    if command.html:
+        save_html(result, command.target, command.html)
+    _note_target(existed, command, future=False)
+    if command.as_json:
+        emit_json(document(result, command.target))
     else:
-        emit(ResultView(result, options.target, seconds))
+        emit(ResultView(result, command.target, seconds))
 
 
 @cli.command(short_help="Show what a merge would do; change nothing.")
 @merge_options
-def plan(options: MergeOptions) -> None:
+def plan(command: MergeCommand) -> None:
     """Show what `merge` would do, file by file and with exact counts, and change nothing."""
-    _plan(options)
+    _plan(command)
 
 
-def _plan(options: MergeOptions) -> None:
+def _plan(command: MergeCommand) -> None:
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import PlanView
 
-    existed = _exists(options.target)
-    source = read_sources(options.sources)
-    io, zone = options.dataset_io(), options.partition_timezone
-    found = io.plan(source, options.target, *options.asked, partition_timezone=zone)  # type: ignore[arg-type]
-    if options.html:
-        save_html(found, options.target, options.html)
-    _note_target(existed, options, future=True)
-    if options.as_json:
-        emit_json(document(found, options.target))
+    existed = _exists(command.target)
+    source = read_sources(command.sources)
+    zone = command.options.get("partition_timezone")
+    planned = command.dataset_io().plan(source, command.target, *command.asked, partition_timezone=zone)
+    if command.html:
+        save_html(planned, command.target, command.html)
+    _note_target(existed, command, future=True)
+    if command.as_json:
+        emit_json(document(planned, command.target))
     else:
-        emit(PlanView(found, options.target))
+        emit(PlanView(planned, command.target))
 
 
 def _exists(target: str) -> bool:
@@ -81,14 +82,14 @@ def _exists(target: str) -> bool:
     return bool(location.storage.is_dir(location.root))
 
 
-def _note_target(existed: bool, options: MergeOptions, *, future: bool) -> None:
+def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
     """A target that was not there may be a slip of the pen."""
     if existed:
         return
-    if options.strategy == "update":
-        say("Warning", f"{options.target} does not exist; there is nothing to update.")
-    elif future or _exists(options.target):
-        say("Note", f"{options.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
+    if command.strategy == "update":
+        say("Warning", f"{command.target} does not exist; there is nothing to update.")
+    elif future or _exists(command.target):
+        say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
 
 
 @cli.command(short_help="Show what a data set is made of.")
@@ -102,22 +103,24 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
     from fsspeckit.report.terminal import InspectionView
 
     find(target)
-    found = look(target, keys)
-    if found.unfinished:
+    seen = look(target, keys)
+    if seen.unfinished:
         say(
             "Warning",
             f"unfinished commit in {target}; rows may be missing or doubled until "
             f"`fsspeckit recover {shlex.quote(target)}`.",
         )
     if as_json:
-        emit_json(document(found, target))
+        emit_json(document(seen, target))
     else:
-        emit(InspectionView(found))
+        emit(InspectionView(seen))
 
 
 @cli.command(short_help="Finish or undo what a killed writer left.")
 @click.argument("target")
-@click.option("--lock-timeout", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--lock-timeout", type=click.FloatRange(0), default=defaults.LOCK_TIMEOUT, show_default=True, metavar="SECONDS"
+)
 @click.option("--forget-stream", metavar="NAME", help="Also drop the record of a stream that ended a week ago or more.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option("--finish", is_flag=True, help="Carry a recorded commit out although files have changed since.")

@@ -7,54 +7,39 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
+
+from fsspeckit.core import defaults
+from fsspeckit.datasets.options import EngineName, MergeOptions, Strategy
 
 if TYPE_CHECKING:
     from fsspeckit.datasets.io import DatasetIO
 
-ENGINES = ("pyarrow", "duckdb", "spark")
-STRATEGIES = ("insert", "update", "upsert")
-CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+ENGINES = get_args(EngineName)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOptions:
-    """A merge as the command line describes it."""
+class MergeCommand:
+    """A merge as the command line describes it; `options` are those of `DatasetIO.merge`."""
 
     sources: tuple[str, ...]
     target: str
     keys: tuple[str, ...]
-    strategy: str
+    strategy: Strategy
     partitions: tuple[str, ...]
     engine: str
     master: str | None
     conf: tuple[str, ...]
-    compression: str
-    max_rows_per_file: int
-    row_group_size: int
-    replace: str | None
-    lock_timeout: float
-    partition_timezone: str | None
+    options: MergeOptions
     as_json: bool
     html: str | None
 
     @property
-    def asked(self) -> tuple[str, list[str], list[str] | None]:
+    def asked(self) -> tuple[Strategy, list[str], list[str] | None]:
         """Strategy, key columns and partition columns, as `DatasetIO` takes them."""
         return self.strategy, list(self.keys), list(self.partitions) or None
-
-    @property
-    def writing(self) -> dict[str, Any]:
-        return {
-            "compression": self.compression,
-            "max_rows_per_file": self.max_rows_per_file,
-            "row_group_size": self.row_group_size,
-            "replace": self.replace,
-            "lock_timeout": self.lock_timeout,
-            "partition_timezone": self.partition_timezone,
-        }
 
     def dataset_io(self) -> DatasetIO[Any]:
         return open_engine(self.engine, self.master, self.conf)
@@ -113,7 +98,7 @@ _OPTIONS = [
     click.option(
         "-s",
         "--strategy",
-        type=click.Choice(STRATEGIES),
+        type=click.Choice(get_args(Strategy)),
         default="upsert",
         show_default=True,
         help="What to do with rows.",
@@ -133,13 +118,25 @@ _OPTIONS = [
         "--conf", metavar="K=V", multiple=True, callback=_check_conf, help="A Spark setting; may be repeated."
     ),
     click.option(
-        "--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Codec of new files."
+        "--compression",
+        type=click.Choice(defaults.CODECS),
+        default=defaults.COMPRESSION,
+        show_default=True,
+        help="Codec of new files.",
     ),
     click.option(
-        "--max-rows-per-file", type=click.IntRange(1), default=5_000_000, show_default=True, help="Size of new files."
+        "--max-rows-per-file",
+        type=click.IntRange(1),
+        default=defaults.MAX_ROWS_PER_FILE,
+        show_default=True,
+        help="Size of new files.",
     ),
     click.option(
-        "--row-group-size", type=click.IntRange(1), default=500_000, show_default=True, help="Row groups of new files."
+        "--row-group-size",
+        type=click.IntRange(1),
+        default=defaults.ROW_GROUP_SIZE,
+        show_default=True,
+        help="Row groups of new files.",
     ),
     click.option(
         "--replace",
@@ -149,7 +146,7 @@ _OPTIONS = [
     click.option(
         "--lock-timeout",
         type=click.FloatRange(0),
-        default=60.0,
+        default=defaults.LOCK_TIMEOUT,
         show_default=True,
         metavar="SECONDS",
         help="How long to wait for another writer.",
@@ -171,13 +168,14 @@ _OPTIONS = [
 
 
 def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the shared options, gathered in one `MergeOptions`."""
+    """Give a command the shared options, gathered in one `MergeCommand`."""
 
     @wraps(command)
-    def gathered(**given: Any) -> Any:
-        names = MergeOptions.__dataclass_fields__
-        options = MergeOptions(**{k: v for k, v in given.items() if k in names})
-        return command(options, **{k: v for k, v in given.items() if k not in names})
+    def gathered(**parameters: Any) -> Any:
+        options = {name: parameters.pop(name) for name in sorted(MergeOptions.__optional_keys__ & parameters.keys())}
+        fields = MergeCommand.__dataclass_fields__.keys() & parameters.keys()
+        asked = {name: parameters.pop(name) for name in sorted(fields)}
+        return command(MergeCommand(options=cast(MergeOptions, options), **asked), **parameters)
 
     wrapped: Callable[..., Any] = gathered
     for option in reversed(_OPTIONS):

@@ -14,14 +14,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core import defaults
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.values.calendars import Calendar
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
-
-# What Parquet knows; `pa.Codec` knows others, such as bz2, and raises a plain error for names it does not know.
-_CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 
 class MergeStrategy(enum.StrEnum):
@@ -38,12 +36,13 @@ class MergeStrategy(enum.StrEnum):
     DEDUPLICATE = "deduplicate"
 
     @classmethod
-    def parse(cls, value: str | MergeStrategy) -> MergeStrategy:
+    def parse(cls, value: Any) -> MergeStrategy:
         try:
             return cls(value)
         except ValueError:
             names = ", ".join(repr(s.value) for s in cls)
-            raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {names}.") from None
+            hint = f" Name columns by key_columns={value!r}." if isinstance(value, (list, tuple)) else ""
+            raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {names}.{hint}") from None
 
     @property
     def updates(self) -> bool:
@@ -157,7 +156,7 @@ class Target:
     """The data set before the merge.
 
     `schema` is the unified schema of all files, partition columns included; `stored` are the columns that files
-    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `commit.ledger`).
+    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `target.ledger`).
     """
 
     files: tuple[Footer, ...]
@@ -285,16 +284,16 @@ class MergePlan:
 class WriteOptions:
     """How new files are written. Rewritten files keep their own layout."""
 
-    compression: str = "snappy"
-    max_rows_per_file: int = 5_000_000
-    row_group_size: int = 500_000
+    compression: str = defaults.COMPRESSION
+    max_rows_per_file: int = defaults.MAX_ROWS_PER_FILE
+    row_group_size: int = defaults.ROW_GROUP_SIZE
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name} must be a positive whole number, not {value!r}.")
-        if str(self.compression).lower() not in _CODECS:
+        if str(self.compression).lower() not in defaults.CODECS:
             raise ArgumentError(
                 f"Unknown compression {self.compression!r}. Use 'snappy', 'zstd', 'gzip', 'lz4', 'brotli' or 'none'."
             )

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, TypeVar, Unpack
 
+from fsspeckit.core import defaults
 from fsspeckit.core import merge as core
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteOptions, WriteResult
 from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Location, locate
-from fsspeckit.core.target.ledger import Batch
 from fsspeckit.core.target.partitions import timezone
+from fsspeckit.datasets.options import (
+    AnyStrategy,
+    Columns,
+    MergeOptions,
+    Mode,
+    PlanOptions,
+    Strategy,
+    WriteDatasetOptions,
+    WriteParquetOptions,
+    check_known,
+)
 
 Frame = TypeVar("Frame")
 
@@ -27,22 +39,19 @@ class DatasetIO(Generic[Frame]):
     def _locate(self, path: str) -> Location:
         return locate(path, self._filesystem)
 
+    @contextmanager
+    def _running(self, verb: Literal["merge", "plan", "write", "read"], location: Location) -> Iterator[Engine]:
+        """The engine for one operation; what an engine does before and after each stands here."""
+        yield self._engine
+
     def merge(
         self,
         data: Any,
         path: str,
-        strategy: Literal["insert", "update", "upsert"] | MergeStrategy,
-        key_columns: Sequence[str] | str,
-        partition_columns: Sequence[str] | str | None = None,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        replace: Replace | None = None,
-        lock_timeout: float = 60,
-        partition_timezone: str | None = None,
-        batch: Batch | None = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
+        **options: Unpack[MergeOptions],
     ) -> MergeResult:
         """Merge `data` into the data set at `path`, rewriting only the files that its keys touch.
 
@@ -64,109 +73,89 @@ class DatasetIO(Generic[Frame]):
                 would change its partition). Nothing was changed.
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
-        options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        request = self.request(
-            strategy,
-            key_columns,
-            partition_columns,
-            partition_by,
-            options,
-            replace,
-            lock_timeout,
-            partition_timezone=_zone(partition_timezone),
-            batch=batch,
-        )
+        check_known("merge", options, MergeOptions)
+        request = self.request(strategy, key_columns, partition_columns, options)
         validate.incremental(request.strategy)
-        return core.run(self._engine, self._locate(path), data, request)
+        location = self._locate(path)
+        with self._running("merge", location) as engine:
+            return core.run(engine, location, data, request)
 
     def plan(
         self,
         data: Any,
         path: str,
-        strategy: Literal["insert", "update", "upsert"] | MergeStrategy,
-        key_columns: Sequence[str] | str,
-        partition_columns: Sequence[str] | str | None = None,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        partition_timezone: str | None = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
+        **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """What `merge` would do: exact counts, and for every file what would happen to it and why. Changes nothing."""
-        zone = _zone(partition_timezone)
-        request = self.request(
-            strategy, key_columns, partition_columns, partition_by, WriteOptions(), partition_timezone=zone
-        )
+        check_known("plan", options, PlanOptions)
+        request = self.request(strategy, key_columns, partition_columns, options)
         validate.incremental(request.strategy)
-        return core.plan(self._engine, self._locate(path), data, request)
+        location = self._locate(path)
+        with self._running("plan", location) as engine:
+            return core.plan(engine, location, data, request)
 
     def write_dataset(
         self,
         data: Any,
         path: str,
-        mode: Literal["append", "overwrite"] = "append",
-        partition_columns: Sequence[str] | str | None = None,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        lock_timeout: float = 60,
-        partition_timezone: str | None = None,
+        mode: Mode = "append",
+        partition_columns: Columns | None = None,
+        **options: Unpack[WriteDatasetOptions],
     ) -> WriteResult:
-        """Write `data` as new files: beside the existing ones, or in their place. Other files are kept."""
-        options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        _check_timeout(lock_timeout)
-        columns, zone = _partition_argument(partition_columns, partition_by), _zone(partition_timezone)
-        return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout, zone)
+        """Write `data` as new files: beside the existing ones, or in their place. Other files are kept.
+
+        The options are those of `merge`.
+        """
+        check_known("write_dataset", options, WriteDatasetOptions)
+        return self._write(data, path, mode, partition_columns, options)
+
+    def _write(
+        self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
+    ) -> WriteResult:
+        columns = _partition_argument(partition_columns, options.get("partition_by"))
+        layout, zone, timeout = _layout(options), _zone(options.get("partition_timezone")), _timeout(options)
+        location = self._locate(path)
+        with self._running("write", location) as engine:
+            return core.write(engine, location, data, mode, columns, layout, timeout, zone)
 
     def write_parquet_dataset(
         self,
         data: Any,
         path: str,
-        strategy: str | MergeStrategy | None = None,
-        key_columns: Sequence[str] | str | None = None,
-        *,
-        mode: Literal["append", "overwrite"] = "append",
-        rewrite_mode: Literal["full", "incremental"] = "full",
-        partition_columns: Sequence[str] | str | None = None,
-        partition_by: Sequence[str] | str | None = None,
-        dedup_order_by: Sequence[str] | str | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        replace: Replace | None = None,
-        lock_timeout: float = 60,
-        partition_timezone: str | None = None,
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
+        **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
         """Write with any strategy, or plainly without one.
 
         `rewrite_mode="full"` replaces all data files by fresh ones in one commit; `"incremental"` is `merge`.
         `full_merge` makes the target exactly the source. `deduplicate` reduces the source to one row per key, the
-        greatest by `dedup_order_by`, and upserts it.
+        greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
         """
+        check_known("write_parquet_dataset", options, WriteParquetOptions)
+        mode, rewrite_mode = options.get("mode", "append"), options.get("rewrite_mode", "full")
+        order, partition_columns = options.get("dedup_order_by"), options.get("partition_columns")
         if rewrite_mode not in ("full", "incremental"):
             raise ArgumentError(f"Unknown rewrite_mode {rewrite_mode!r}. Choose 'full' or 'incremental'.")
-        options = WriteOptions(compression, max_rows_per_file, row_group_size)
-        _check_used(strategy, key_columns, mode, rewrite_mode, dedup_order_by, replace)
+        _check_used(strategy, key_columns, mode, rewrite_mode, order, options.get("replace"))
         if strategy is None:
-            _check_timeout(lock_timeout)
-            columns, zone = _partition_argument(partition_columns, partition_by), _zone(partition_timezone)
-            return core.write(self._engine, self._locate(path), data, mode, columns, options, lock_timeout, zone)
-        wanted = MergeStrategy.parse(strategy)
-        if rewrite_mode == "incremental":
-            validate.incremental(wanted)
+            return self._write(data, path, mode, partition_columns, options)
         request = self.request(
-            wanted,
+            strategy,
             key_columns,
             partition_columns,
-            partition_by,
             options,
-            replace,
-            lock_timeout,
             rewrite_mode=rewrite_mode,
-            dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
-            partition_timezone=_zone(partition_timezone),
+            dedup_order_by=validate.column_names("dedup_order_by", order) or (),
         )
-        return core.run(self._engine, self._locate(path), data, request)
+        if rewrite_mode == "incremental":
+            validate.incremental(request.strategy)
+        location = self._locate(path)
+        with self._running("write", location) as engine:
+            return core.run(engine, location, data, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Frame:
         """Read the data set; unfinished commits are warned of."""
@@ -174,28 +163,39 @@ class DatasetIO(Generic[Frame]):
 
     def request(
         self,
-        strategy: str | MergeStrategy,
-        key_columns: Any,
-        partition_columns: Any,
-        partition_by: Any,
-        options: WriteOptions,
-        replace: Replace | None = None,
-        lock_timeout: float = 60,
+        strategy: str,
+        key_columns: Columns | None,
+        partition_columns: Columns | None,
+        options: Mapping[str, Any],
         **more: Any,
     ) -> core.Request:
-        """Arguments as the core takes them, checked."""
+        """Arguments as the core takes them, checked; what `options` leaves out has the core's defaults."""
+        replace = options.get("replace")
         if replace not in (None, "in_place", "new_file"):
             raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
-        _check_timeout(lock_timeout)
         return core.Request(
             strategy=MergeStrategy.parse(strategy),
             key_columns=validate.key_names(key_columns),
-            partition_columns=_partition_argument(partition_columns, partition_by),
-            options=options,
+            partition_columns=_partition_argument(partition_columns, options.get("partition_by")),
+            options=_layout(options),
             replace=replace,
-            lock_timeout=lock_timeout,
+            lock_timeout=_timeout(options),
+            batch=options.get("batch"),
+            partition_timezone=_zone(options.get("partition_timezone")),
             **more,
         )
+
+
+def _layout(options: Mapping[str, Any]) -> WriteOptions:
+    names = ("compression", "max_rows_per_file", "row_group_size")
+    return WriteOptions(**{name: options[name] for name in names if name in options})
+
+
+def _timeout(options: Mapping[str, Any]) -> float:
+    seconds: Any = options.get("lock_timeout", defaults.LOCK_TIMEOUT)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
+    return seconds
 
 
 def _check_used(
@@ -213,11 +213,6 @@ def _check_used(
     for what, given in idle.items():
         if given:
             raise ArgumentError(f"{what} does nothing. Leave it out, or name the strategy that you mean.")
-
-
-def _check_timeout(seconds: Any) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
 
 
 def _zone(name: Any) -> str | None:

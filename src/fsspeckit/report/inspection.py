@@ -11,6 +11,7 @@ from typing import Any
 from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds, Footer
+from fsspeckit.core.plan.validate import column_names
 from fsspeckit.core.storage import locate
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.core.target.listing import list_files
@@ -70,13 +71,22 @@ class Inspection:
         return asdict(self)
 
 
-def inspect(path: str, key_columns: Sequence[str] = (), filesystem: Any = None) -> Inspection:
-    """Look at a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning goes by."""
+def inspect(path: str, key_columns: Sequence[str] | str = (), filesystem: Any = None) -> Inspection:
+    """Look at a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning goes by.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [7, 3], "status": ["new", "paid"]})
+    >>> _ = fsspeckit.merge(orders, "memory://inspect/orders", key_columns=["id"])
+    >>> seen = fsspeckit.inspect("memory://inspect/orders", "id")
+    >>> seen.rows, len(seen.files), seen.keys["id"].lower, seen.keys["id"].upper
+    (2, 1, '3', '7')
+    """
+    key_columns = column_names("key_columns", key_columns) or ()
     location = locate(path, filesystem)
     infos = list_files(location)
     if not location.storage.is_dir(location.root):
         raise ArgumentError(f"{location.shown} does not exist.")
-    footers = read_footers(location, infos, tuple(key_columns), all_chunks=True)
+    footers = read_footers(location, infos, key_columns, all_chunks=True)
     columns = _columns(footers)
     kinds = _kinds(columns, key_columns)
     found = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
@@ -87,7 +97,7 @@ def inspect(path: str, key_columns: Sequence[str] = (), filesystem: Any = None) 
         row_groups=sum(len(f.row_groups) for f in footers),
         partition_columns=found,
         partitions=len({tuple(f.partition.items()) for f in footers}) if found else 0,
-        key_columns=tuple(key_columns),
+        key_columns=key_columns,
         keys={k: _shown(_range(footers, k), kinds[k]) for k in key_columns},
         key_overlap=_overlap(footers, key_columns),
         columns=columns,

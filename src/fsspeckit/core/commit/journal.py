@@ -17,7 +17,7 @@ from fsspeckit.core.commit.staging import JOURNAL
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.listing import SUMMARY_FILES, is_data_file
+from fsspeckit.core.target.listing import SUMMARY_FILES, is_data_file, is_utf8
 
 _FORMAT = 2
 
@@ -191,16 +191,12 @@ def _check(location: Location, journal: Journal) -> None:
 
 def _check_inside(path: str) -> None:
     parts = path.split("/")
-    if {"", ".", ".."} & set(parts) or "\0" in path or not _is_utf8(path):
+    if {"", ".", ".."} & set(parts) or "\0" in path or not is_utf8(path):
         raise ValueError(f"{path!r} is not a path inside the data set")
     if not is_data_file(parts[-1]) and path not in SUMMARY_FILES:
         raise ValueError(f"{path!r} is not a data file")
 
 
 def _check_name(name: str) -> None:
-    if name in ("", ".", "..") or {"/", "\0"} & set(name) or not _is_utf8(name):
+    if name in ("", ".", "..") or {"/", "\0"} & set(name) or not is_utf8(name):
         raise ValueError(f"{name!r} is not a file name")
-
-
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)

@@ -6,22 +6,20 @@ refuses some types; DuckDB expands a literal `*` in a name; PyArrow does neither
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
+from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
-from fsspeckit.core.plan import prune
-from fsspeckit.core.storage import Location, locate
-from fsspeckit.core.target.footers import open_parquet, read_footer
+from fsspeckit.core.storage import Location
+from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
-from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.calendars import corrected
 
 
@@ -85,55 +83,3 @@ class _ColumnReader:
                 f"Key column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
                 f"target's common type {kind} cannot hold. Bring the files to one type first."
             ) from None
-
-
-def confirm_affected_files(
-    candidate_files: Iterable[str], key_columns: Sequence[str] | str, source_keys: Iterable[Any], filesystem: Any = None
-) -> list[str]:
-    """Scan candidate files to confirm which actually contain source keys; only `key_columns` are read."""
-    wanted = prune.key_table(key_columns, source_keys).drop_null()  # nulls match nothing
-    candidates = [candidate_files] if isinstance(candidate_files, str) else list(candidate_files)
-    if not wanted.num_rows:
-        return []
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        holds = pool.map(lambda path: _holds_any(path, wanted, filesystem), candidates)
-        return [path for path, found in zip(candidates, holds, strict=True) if found]
-
-
-def _holds_any(path: str, wanted: pa.Table, filesystem: Any) -> bool:
-    location, name = locate_file(path, filesystem)
-    info = location.storage.stat(location.at(name))
-    if info is None:
-        raise FileNotFoundError(path)
-    footer = read_footer(location, replace(info, path=name), wanted.column_names, all_chunks=True)
-    shape = _file_shape(footer, wanted)
-    index = keys.KeyIndex([_canonical_as(wanted.column(k), shape.schema.field(k).type) for k in shape.keys])
-    scan = Scan(footer, tuple(range(len(footer.row_groups))))
-    return any((index.find(batch.keys) >= 0).any() for batch in read_keys(location, scan, shape))
-
-
-def locate_file(path: str, filesystem: Any) -> tuple[Location, str]:
-    """A single file as a data set of its own, keeping the partition folders of its path."""
-    location = locate(path, filesystem)
-    parts = location.root.split("/")
-    depth = next((i for i, part in enumerate(parts) if "=" in part and i), len(parts) - 1)
-    name = "/".join(parts[depth:])
-    shown = location.shown.removesuffix(name).rstrip("/") or "."
-    return Location(location.storage, "/".join(parts[:depth]), shown), name
-
-
-def _file_shape(footer: Footer, wanted: pa.Table) -> Shape:
-    fields = {field.name: field for field in footer.schema}
-    partitions = [n for n in wanted.column_names if n not in fields and n in footer.partition]
-    for name in wanted.column_names:
-        given = fields.get(name, wanted.schema.field(name))
-        if name not in fields and name not in partitions:
-            raise ArgumentError(f"Key column {name!r} not found in {footer.path}. It has: {footer.schema.names}.")
-        fields[name] = given.with_type(schema.comparable_type(name, wanted.column(name), given.type))
-    return Shape(
-        pa.schema(list(fields.values())), tuple(footer.schema.names), tuple(wanted.column_names), tuple(partitions)
-    )
-
-
-def _canonical_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    return keys.canonical(arrays.cast(arrays.plain(column), kind))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fsspeckit.core import defaults
 from fsspeckit.core.model import Footer, Match, MergeStrategy, Profile, Replace, Shape, Target, WriteOptions
 from fsspeckit.core.plan.prune import Pruned
 from fsspeckit.core.target.ledger import Batch
@@ -22,7 +23,7 @@ class Request:
     dedup_order_by: tuple[str, ...] = ()
     options: WriteOptions = field(default_factory=WriteOptions)
     replace: Replace | None = None
-    lock_timeout: float = 60
+    lock_timeout: float = defaults.LOCK_TIMEOUT
     batch: Batch | None = None
     partition_timezone: str | None = None
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError, DuplicateKeyError, NullKeyError, PartitionMoveError
 from fsspeckit.core.model import Match, MergeStrategy, Profile
-from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values import keys
 
 
 def key_names(key_columns: Any) -> tuple[str, ...]:
@@ -101,49 +100,3 @@ def partitions_unmoved(count: int, samples: Sequence[tuple[Any, ...]], partition
 def no_moved_keys(match: Match, strategy: MergeStrategy, partition_columns: Sequence[str]) -> None:
     if strategy.updates:
         partitions_unmoved(match.moved, match.moved_samples, partition_columns)
-
-
-def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) -> None:
-    """Reject merges where the source has null keys.
-
-    Raises:
-        ValueError: if any key column contains NULL values.
-    """
-    no_null_keys({name: _column(source_table, name).null_count for name in key_names(key_columns)})
-
-
-def validate_partition_column_immutability(
-    source_table: pa.Table, target_table: pa.Table, key_columns: Sequence[str], partition_columns: Sequence[str]
-) -> None:
-    """Reject merges that would change partition columns for existing keys.
-
-    Raises:
-        ValueError: if a key that is in both tables has another partition value in the source.
-    """
-    names, partitions = key_names(key_columns), column_names("partition_columns", partition_columns) or ()
-    validate_no_null_keys(source_table, names)
-    ours, theirs = {}, {}
-    for name in [*names, *partitions]:
-        ours[name], theirs[name] = _canonical_pair(source_table, target_table, name)
-    index = keys.KeyIndex([ours[name] for name in names])
-    rows = index.find([theirs[name] for name in names])
-    found = rows >= 0
-    moved = np.zeros(int(found.sum()), dtype=bool)
-    for name in partitions:
-        moved |= keys.differ(ours[name].take(pa.array(rows[found])), theirs[name].filter(pa.array(found)))
-    shown = [_column(source_table, name) for name in names]
-    where = rows[found][moved]
-    partitions_unmoved(len(where), keys.sample(shown, where[:5].tolist()), partitions)
-
-
-def _canonical_pair(source_table: pa.Table, target_table: pa.Table, name: str) -> tuple[pa.Array, pa.Array]:
-    columns = [_column(table, name) for table in (source_table, target_table)]
-    kind = schema.comparable_type(name, columns[0], columns[1].type)
-    ours, theirs = (keys.canonical(arrays.cast(arrays.plain(column), kind)) for column in columns)
-    return ours, theirs
-
-
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    if name not in table.column_names:
-        raise ArgumentError(f"Column {name!r} not found; the table has {table.column_names}.")
-    return table.column(name)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.errors import ArgumentError, TargetError
+from fsspeckit.core.errors import ArgumentError, TargetError, UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, Shape, Target
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import ledger
+from fsspeckit.core.target.footers import read_footer
 from fsspeckit.core.target.listing import check_not_bucketed, list_files
 from fsspeckit.core.target.partitions import PartitionMap, parse_hive_partition_path, timezone
 from fsspeckit.core.values import arrays
@@ -79,7 +81,16 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     if partition_columns is None:
         found = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
         partition_columns = tuple(c for c in found if c in source.names)
-    return Target((), None, (), partition_columns, ledger.readable_entries(location, infos))
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        footers = pool.map(lambda info: _readable_footer(location, info), infos)
+        return Target((), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
+
+
+def _readable_footer(location: Location, info: FileInfo) -> Footer | None:
+    try:
+        return read_footer(location, info, ())
+    except UnreadableFileError:
+        return None
 
 
 def in_timezone(shape: Shape, zone: Callable[[], str]) -> Shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
@@ -16,6 +15,7 @@ from pyarrow import types as t
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
 from fsspeckit.core.storage import Location
+from fsspeckit.core.target import ledger
 from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
@@ -23,7 +23,6 @@ from fsspeckit.core.target.thrift import Damaged
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar, days_of
 from fsspeckit.core.values.collations import collations
 
-LEDGER_PREFIX = "fsspeckit.stream."
 _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 
@@ -56,7 +55,7 @@ def read_footer(
         wanted = {name: leaf for name, leaf in wanted.items() if leaf in told}
         calendar = Calendar.of(metadata.metadata)
         groups = tuple(_row_group(metadata, i, wanted, calendar) for i in range(metadata.num_row_groups))
-        entries = _ledger(metadata)
+        entries = ledger.recorded(metadata.metadata)
     return Footer(
         info,
         schema,
@@ -69,25 +68,6 @@ def read_footer(
         collations(metadata.metadata),
         SPARK_VERSION in (metadata.metadata or {}),
     )
-
-
-def _ledger(metadata: pq.FileMetaData) -> dict[str, str]:
-    """Entries of streams. The Arrow schema shows only the metadata that its writer knew of."""
-    pairs = (metadata.metadata or {}).items()
-    entries = {key.decode(): value.decode() for key, value in pairs if key.startswith(LEDGER_PREFIX.encode())}
-    for name, entry in entries.items():
-        if not _is_batch(entry):
-            raise Damaged(f"the entry {name!r}, which records what a stream has committed, is broken: {entry[:80]!r}")
-    return entries
-
-
-def _is_batch(entry: str) -> bool:
-    try:
-        recorded = json.loads(entry)
-    except (ValueError, RecursionError):
-        return False
-    number, query = (recorded.get("batch"), recorded.get("query")) if isinstance(recorded, dict) else (None, None)
-    return type(number) is int and (query is None or isinstance(query, str))
 
 
 def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

@@ -6,11 +6,10 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from fsspeckit.core.errors import StorageError, TargetError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.storage import Location
 
 SUMMARY_FILES = ("_metadata", "_common_metadata")
 # `part-00000-<uuid>_00003.c000.snappy.parquet`: the file of bucket 3, as Spark writes it.
@@ -50,9 +49,14 @@ def list_files(location: Location) -> tuple[FileInfo, ...]:
     return tuple(sorted(found, key=lambda f: f.path))
 
 
+def is_utf8(name: str) -> bool:
+    """Python stands a surrogate for each byte of a name that is not UTF-8."""
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def _check_name(location: Location, path: str) -> None:
     """Arrow takes paths as UTF-8; the rows of a file that it cannot open may not be passed over."""
-    if not path.isascii() and any("\ud800" <= c <= "\udfff" for c in path):
+    if not is_utf8(path):
         raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(path)!r}. Rename it.")
 
 
@@ -61,15 +65,6 @@ def check_not_bucketed(location: Location, files: Iterable[FileInfo]) -> None:
     bucket = next((f.path for f in files if _BUCKET.match(f.path.rpartition("/")[2])), None)
     if bucket is not None:
         raise TargetError(f"{location.shown} holds files of a bucketed Spark table, e.g. {bucket}. {BUCKETED_ADVICE}")
-
-
-def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
-    """List all Parquet data files below a data set directory.
-
-    Hidden names, names that begin with `_` and files that are not Parquet are left out.
-    """
-    location = locate(dataset_path, filesystem)
-    return [location.show(file.path) for file in list_files(location)]
 
 
 def summary_files(location: Location) -> list[str]:

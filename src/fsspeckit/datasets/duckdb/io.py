@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import duckdb
 import pyarrow as pa
@@ -21,11 +21,20 @@ from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql
 from fsspeckit.datasets.duckdb.version import check_use_merge
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.options import (
+    AnyStrategy,
+    Columns,
+    MergeOptions,
+    Mode,
+    PlanOptions,
+    Strategy,
+    WriteDatasetOptions,
+    WriteParquetOptions,
+)
 from fsspeckit.datasets.scan import read_dataset
 
 logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")
-Names = Sequence[str] | str
 _AS_GIVEN: Any = object()
 _creating = threading.Lock()
 
@@ -70,13 +79,13 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         self,
         data: Any = None,
         path: str = "",
-        strategy: Literal["insert", "update", "upsert"] | MergeStrategy = "upsert",
-        key_columns: Names = (),
-        partition_columns: Names | None = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
         use_merge: bool | None = _AS_GIVEN,
-        **options: Any,
+        **options: Unpack[MergeOptions],
     ) -> MergeResult:
         """See `DatasetIO.merge`. `source_sql` is one query to take the source from; `use_merge` as of the class."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
@@ -86,35 +95,42 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         self,
         data: Any = None,
         path: str = "",
-        strategy: Literal["insert", "update", "upsert"] | MergeStrategy = "upsert",
-        key_columns: Names = (),
-        partition_columns: Names | None = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
         use_merge: bool | None = _AS_GIVEN,
-        **options: Any,
+        **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `source_sql` and `use_merge` as of `merge`."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
             return io.plan(_source(data, source_sql), _path(path), strategy, key_columns, partition_columns, **options)
 
     def write_dataset(
-        self, data: Any = None, path: str = "", *arguments: Any, source_sql: str | None = None, **options: Any
+        self,
+        data: Any = None,
+        path: str = "",
+        mode: Mode = "append",
+        partition_columns: Columns | None = None,
+        *,
+        source_sql: str | None = None,
+        **options: Unpack[WriteDatasetOptions],
     ) -> WriteResult:
         """See `DatasetIO.write_dataset`; `source_sql` as of `merge`."""
         with self._call("WRITE", path) as io:
-            return io.write_dataset(_source(data, source_sql), _path(path), *arguments, **options)
+            return io.write_dataset(_source(data, source_sql), _path(path), mode, partition_columns, **options)
 
     def write_parquet_dataset(
         self,
         data: Any = None,
         path: str = "",
-        strategy: str | MergeStrategy | None = None,
-        key_columns: Names | None = None,
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
         use_merge: bool | None = _AS_GIVEN,
-        **options: Any,
+        **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
         """See `DatasetIO.write_parquet_dataset`; `source_sql` and `use_merge` as of `merge`."""
         name = "WRITE" if strategy is None else "MERGE"
@@ -163,7 +179,12 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     """The handler of specs 003 and 004: `DuckDBDatasetIO` under the names that they use."""
 
     def merge_parquet_dataset(
-        self, data: Any, path: str, strategy: str | MergeStrategy, key_columns: Names, **options: Any
+        self,
+        data: Any,
+        path: str,
+        strategy: AnyStrategy | MergeStrategy,
+        key_columns: Columns,
+        **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
         """Merge with any of the five strategies; `options` are those of `write_parquet_dataset`."""
         return self.write_parquet_dataset(data, path, strategy, key_columns, **options)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
-from fsspeckit.core.model import MergeResult, WriteResult
+from fsspeckit.core.model import MergeResult, MergeStrategy, WriteResult
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 from fsspeckit.datasets.scan import read_dataset
 
@@ -36,7 +37,12 @@ class PyArrowDatasetIO(DatasetIO[pa.Table]):
 
 
 def merge_parquet_dataset_pyarrow(
-    data: Any, path: str, strategy: str, key_columns: Sequence[str] | str, filesystem: Any = None, **options: Any
+    data: Any,
+    path: str,
+    strategy: AnyStrategy | MergeStrategy,
+    key_columns: Columns,
+    filesystem: Any = None,
+    **options: Unpack[WriteParquetOptions],
 ) -> MergeResult | WriteResult:
     """Merge with any of the five strategies; `options` are those of `PyArrowDatasetIO.write_parquet_dataset`."""
     return PyArrowDatasetIO(filesystem).write_parquet_dataset(data, path, strategy, key_columns, **options)

@@ -115,7 +115,7 @@ class _Target:
         if options.strategy is not None:  # refused here rather than after the work
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
-            dataset_io(options.engine).request(strategy, options.keys, options.partitions, None, options.layout)
+            dataset_io(options.engine).request(strategy, options.keys, options.partitions, options.writing)
             check_keys(collated(schema.names, schema), tuple(options.keys or ()), "the source")
         return target
 

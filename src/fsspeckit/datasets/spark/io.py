@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy, Replace, WriteOptions, WriteResult
+from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.partitions import parse_hive_partition_path, timezone
+from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.options import (
+    AnyStrategy,
+    Columns,
+    MergeOptions,
+    PlanOptions,
+    RewriteOptions,
+    Strategy,
+    check_known,
+)
 from fsspeckit.datasets.scan import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine
@@ -45,43 +54,41 @@ class SparkDatasetIO(DatasetIO[Any]):
         self,
         data: Any,
         path: str | None = None,
-        strategy: Any = None,
-        key_columns: Any = None,
-        partition_columns: Any = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
         *,
         table: str | None = None,
-        **options: Any,
+        **options: Unpack[MergeOptions],
     ) -> MergeResult:
         """See `DatasetIO.merge`. In place of the path, `table` may name a Parquet table of Spark's catalog.
 
         The table is refreshed after the merge, and partitions that are new are made known to the catalog:
 
-            io.merge(frame, table="db.orders", strategy="upsert", key_columns=["order_id"])
+            io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
-        found, path = self._target(data, path, table, key_columns)
-        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
-        with self._operation("merge", path):
-            result = super().merge(data, path, strategy, key_columns, columns, **options)
-        if found is not None:
-            catalog.refresh_table(self.spark, found)
+        target, path = self._target(data, path, table, key_columns)
+        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
+        result = super().merge(data, path, strategy, key_columns, columns, **options)
+        if target is not None:
+            catalog.refresh_table(self.spark, target)
         return result
 
     def plan(
         self,
         data: Any,
         path: str | None = None,
-        strategy: Any = None,
-        key_columns: Any = None,
-        partition_columns: Any = None,
+        strategy: Strategy | MergeStrategy = "upsert",
+        key_columns: Columns = (),
+        partition_columns: Columns | None = None,
         *,
         table: str | None = None,
-        **options: Any,
+        **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
-        found, path = self._target(data, path, table, key_columns)
-        columns = partition_columns if found is None else found.partitioned_by(partition_columns, options)
-        with self._operation("plan", path, changes=False):
-            return super().plan(data, path, strategy, key_columns, columns, **options)
+        target, path = self._target(data, path, table, key_columns)
+        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
+        return super().plan(data, path, strategy, key_columns, columns, **options)
 
     def _target(
         self, data: Any, path: str | None, table: str | None, key_columns: Any
@@ -90,44 +97,28 @@ class SparkDatasetIO(DatasetIO[Any]):
             return None, path
         if table is None or path is not None:
             raise ArgumentError("Give the path of the data set, or the name of its table by table=; not both.")
-        found = catalog.find_table(self.spark, table)
-        catalog.check_keys(table, found, key_columns)
-        catalog.check_columns(self.spark, table, found, data)
-        return found, found.path
-
-    def write_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> WriteResult:
-        """See `DatasetIO.write_dataset`."""
-        with self._operation("write", path):
-            return super().write_dataset(data, path, *args, **options)
-
-    def write_parquet_dataset(self, data: Any, path: str, *args: Any, **options: Any) -> MergeResult | WriteResult:
-        """See `DatasetIO.write_parquet_dataset`."""
-        with self._operation("write", path):
-            return super().write_parquet_dataset(data, path, *args, **options)
+        target = catalog.find_table(self.spark, table)
+        catalog.check_keys(table, target, key_columns)
+        catalog.check_columns(self.spark, table, target, data)
+        return target, target.path
 
     @contextlib.contextmanager
-    def _operation(self, verb: str, path: str, changes: bool = True) -> Iterator[None]:
-        location = self._locate(path)
+    def _running(self, verb: str, location: Location) -> Iterator[SparkEngine]:
         with self._spark_engine.operation(verb, location):
-            yield
-        if changes:
+            yield self._spark_engine
+        if verb in ("merge", "write"):
             self._spark_engine.refresh(location)
 
     def foreach_batch(
         self,
         path: str,
-        key_columns: Sequence[str] | str,
-        strategy: str | MergeStrategy = "upsert",
+        key_columns: Columns,
+        strategy: AnyStrategy | MergeStrategy = "upsert",
         *,
         app_id: str,
-        partition_columns: Sequence[str] | str | None = None,
-        dedup_order_by: Sequence[str] | str | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        replace: Replace | None = None,
-        lock_timeout: float = 60,
-        partition_timezone: str | None = None,
+        partition_columns: Columns | None = None,
+        dedup_order_by: Columns | None = None,
+        **options: Unpack[RewriteOptions],
     ) -> BatchMerge:
         """The function for `writeStream.foreachBatch`: every micro-batch is merged exactly once.
 
@@ -143,20 +134,16 @@ class SparkDatasetIO(DatasetIO[Any]):
         A batch must have one row per key; `strategy="deduplicate"` sees to that, but like `full_merge` it replaces all
         files with every batch, so rather reduce the batch in Spark.
         """
+        check_known("foreach_batch", options, RewriteOptions)
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
-        wanted = MergeStrategy.parse(strategy)
         request = self.request(
-            wanted,
+            strategy,
             key_columns,
             partition_columns,
-            None,
-            WriteOptions(compression, max_rows_per_file, row_group_size),
-            replace,
-            lock_timeout,
-            rewrite_mode="incremental" if wanted.incremental else "full",
+            options,
+            rewrite_mode="incremental" if MergeStrategy.parse(strategy).incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
-            partition_timezone=None if partition_timezone is None else timezone(partition_timezone),
         )
         return BatchMerge(path, self._filesystem, app_id, request)
 
@@ -165,8 +152,8 @@ class SparkDatasetIO(DatasetIO[Any]):
         location = self._locate(path)
         infos = existing_files(location)
         partitioned = _is_partitioned(location, infos)
-        with self._operation("read", path, changes=False):
-            schemas = [footer.schema for footer in self._spark_engine.footers(location, infos, ())]
+        with self._running("read", location) as engine:
+            schemas = [footer.schema for footer in engine.footers(location, infos, ())]
         alike = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
         reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.target.partitions import timezone
 
 # Spark's own, which it passes on.
@@ -21,7 +20,6 @@ _WRITING = {
     "lock_timeout": float,
     "partition_timezone": timezone,
 }
-_LAYOUT = ("compression", "max_rows_per_file", "row_group_size")
 _KNOWN = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_WRITING}
 
 
@@ -37,11 +35,6 @@ class WriteOptionsGiven:
     engine: str
     scratch: str | None
     writing: dict[str, Any]
-
-    @property
-    def layout(self) -> WriteOptions:
-        """Of new files; checked when it is made."""
-        return WriteOptions(**{k: v for k, v in self.writing.items() if k in _LAYOUT})
 
 
 def read_options(options: Mapping[str, str]) -> tuple[str, str | None]:

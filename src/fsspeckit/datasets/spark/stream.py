@@ -1,6 +1,6 @@
 """Streams: each micro-batch is a merge that is committed exactly once.
 
-The commit of a batch records `app_id`, the query and the batch number in the files it writes (`core.commit.ledger`).
+The commit of a batch records `app_id`, the query and the batch number in the files it writes (`core.target.ledger`).
 When Spark gives a batch again, because it died between our commit and its checkpoint, the record tells and nothing is
 done, whatever rows the batch now has. Record and rows are one commit, so there is no moment between them.
 """
