@@ -43,21 +43,26 @@ def _has_fixed_width(dtype: pa.DataType) -> bool:
 
 
 def _overwritten(old: pa.Array, positions: Any, new: pa.Array) -> pa.Array:
-    values = _values(old).copy()
-    values[positions] = _values(new)
+    width = old.type.bit_width // 8
+    data = pa.allocate_buffer(len(old) * width)  # of Arrow's pool, which has it at hand
+    values = _as_numbers(np.frombuffer(data, dtype=np.uint8), width)
+    values[:] = _values(old, width)
+    values[positions] = _values(new, width)
     mask = None
     if old.null_count or new.null_count:
         valid = _is_valid(old)
         valid[positions] = _is_valid(new)
         mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(old.type, len(old), [mask, pa.py_buffer(values)])
+    return pa.Array.from_buffers(old.type, len(old), [mask, data])
 
 
-def _values(array: pa.Array) -> Any:
-    width = array.type.bit_width // 8
+def _values(array: pa.Array, width: int) -> Any:
     data = np.frombuffer(array.buffers()[1], dtype=np.uint8)
-    rows = data[array.offset * width : (array.offset + len(array)) * width]
-    return rows.view(f"u{width}") if width in (1, 2, 4, 8) else rows.view(f"V{width}")
+    return _as_numbers(data[array.offset * width : (array.offset + len(array)) * width], width)
+
+
+def _as_numbers(data: Any, width: int) -> Any:
+    return data.view(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
 
 
 def _is_valid(array: pa.Array) -> Any:
