@@ -101,6 +101,7 @@ class SplicedFile:
     def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, threads: int = 1) -> None:
         self._storage, self._path, self._layout, self._old, self._threads = storage, path, layout, old, threads
         self._origin = _OldFile(storage, old.file)
+        self._by_fastparquet = old.footer.get(_CREATED_BY, (0, b""))[1].startswith(b"fastparquet")
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._writer = (thrift.BINARY, b"")
@@ -172,6 +173,8 @@ class SplicedFile:
             chunk, old = Chunk.of(entry), self._old.chunks[group][leaf]
             if chunk.metadata[_TYPE] != old.metadata[_TYPE]:  # some readers do not bear a mixture
                 raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[_TYPE][1]} is new")
+            if self._by_fastparquet and spans.DICTIONARY_PAGE in old.metadata.keys() - chunk.metadata.keys():
+                raise CannotCopy("fastparquet reads a column with dictionaries in all row groups, or in none")
             chunk.metadata[_PATH] = old.metadata[_PATH]
             lifted[leaf] = _Piece(encoded, chunk)
         return lifted
