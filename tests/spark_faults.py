@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
+from fsspeckit.core.rewrite.splice import SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter
 from fsspeckit.datasets.spark import SparkDatasetIO, join
 from fsspeckit.datasets.spark.session import Cluster
@@ -124,15 +125,19 @@ LATE = ("__init__", "close")
 
 def _late(marks: Marks, moment: str, work: Work) -> str:
     """What becomes of work that is held up until after the commit?"""
-    real = getattr(FileWriter, moment)
 
-    def late(*arguments: Any) -> Any:
-        marks.put(f"at {moment}")
-        marks.wait("committed")
-        return real(*arguments)
+    def late(real: Any) -> Any:
+        def held_up(*arguments: Any, **named: Any) -> Any:
+            marks.put(f"at {moment}")
+            marks.wait("committed")
+            return real(*arguments, **named)
+
+        return held_up
 
     try:
-        with mock.patch.object(FileWriter, moment, late):
+        with contextlib.ExitStack() as stack:
+            for writer in (FileWriter, SplicedFile):
+                stack.enter_context(mock.patch.object(writer, moment, late(getattr(writer, moment))))
             return f"done: {work()}"
     except Exception as error:
         return type(error).__name__

@@ -76,8 +76,9 @@ class Killer:
                 setattr(LocalStorage, name, self._wrapped(name, method))
 
     def _wrapped(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(storage: LocalStorage, path: str, *rest: Any) -> Any:
-            label = f"{name} {'/'.join(Path(path).parts[-2:])}"
+        def call(storage: LocalStorage, path: Any, *rest: Any) -> Any:
+            """`copy_range` has open files where the others have paths."""
+            label = f"{name} {'/'.join(Path(path).parts[-2:]) if isinstance(path, str) else ''}"
             if self.arrive(label):
                 die()
             if name == "write_bytes" and self.arrive(f"half of {label}"):

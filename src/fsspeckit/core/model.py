@@ -70,7 +70,10 @@ class MergeFileMetadata:
 
 @dataclass
 class MergeResult:
-    """What a merge did: exact counts, and every file of the data set by what happened to it."""
+    """What a merge did: exact counts, and every file of the data set by what happened to it.
+
+    `bytes_copied` were taken over from old files as they were, `bytes_encoded` are all others that were written.
+    """
 
     strategy: str
     source_count: int
@@ -84,6 +87,8 @@ class MergeResult:
     inserted_files: list[str] = field(default_factory=list)
     preserved_files: list[str] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
+    bytes_copied: int = 0
+    bytes_encoded: int = 0
 
 
 @dataclass
@@ -312,7 +317,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The outcome of one rewrite: the staged files, or none if every matched row already equals the source's."""
+    """The outcome of one rewrite: the staged files, or none if every matched row already equals the source's.
+
+    `copied` are bytes of the old file that were copied as they were, instead of being decoded and encoded again.
+    """
 
     path: str
     staged: tuple[Staged, ...]
+    copied: int = 0

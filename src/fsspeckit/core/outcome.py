@@ -38,6 +38,8 @@ def result(
     files = [entry(location, s, "rewritten") for r in rewritten for s in r.staged]
     files += [entry(location, s, "inserted") for s in inserted]
     files += _preserved(location, planned.target, gone)
+    copied = sum(r.copied for r in rewritten)
+    written = sum(s.size for s in [*(s for r in rewritten for s in r.staged), *inserted])
     by = {op: [f.path for f in files if f.operation == op] for op in ("rewritten", "inserted", "preserved")}
     return MergeResult(
         strategy=planned.request.strategy.value,
@@ -52,6 +54,8 @@ def result(
         inserted_files=by["inserted"],
         preserved_files=by["preserved"],
         removed_files=[location.show(f.path) for f in removed],
+        bytes_copied=copied,
+        bytes_encoded=written - copied,
     )
 
 

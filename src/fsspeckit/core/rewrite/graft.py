@@ -22,7 +22,7 @@ _OF_THE_SCHEMA = (b"ARROW:schema", b"pandas", _SPARK_ROW)
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData in parquet.thrift
 _SCHEMA, _ROW_GROUPS, _KEY_VALUE, _CREATED_BY = 2, 4, 5, 6
-_COLUMNS, _META_DATA, _PATH = 1, 3, 3
+_COLUMNS, _SORTING, _META_DATA, _PATH = 1, 4, 3, 3
 _TYPE, _INT96 = 1, (thrift.I32, 3)
 _DEEPEST = 200
 
@@ -89,7 +89,8 @@ class Graft:
         both = [*theirs, *ours]
         return replace(self, key_value=(thrift.LIST, (thrift.STRUCT, both)) if both else None)
 
-    def apply(self, footer: bytes) -> bytes:
+    def apply(self, footer: bytes, *, in_order: bool = True) -> bytes:
+        """The footer of a new file in these words; without sorting columns unless its rows are `in_order`."""
         fields = thrift.decode(footer)
         fields[_SCHEMA] = self.schema
         fields.pop(_KEY_VALUE, None)
@@ -98,6 +99,8 @@ class Graft:
         if self.created_by is not None:
             fields[_CREATED_BY] = self.created_by
         for group in fields[_ROW_GROUPS][1][1]:
+            if not in_order:
+                group.pop(_SORTING, None)
             for chunk, path in zip(group[_COLUMNS][1][1], self.paths, strict=True):
                 chunk[_META_DATA][1][_PATH] = path
         return thrift.encode(fields)
@@ -173,12 +176,12 @@ class GraftingSink(io.RawIOBase):
     def hold(self) -> None:
         self._held = bytearray()
 
-    def finish(self) -> int:
+    def finish(self, *, in_order: bool = True) -> int:
         """Write the tail, grafted; returns the size of the file."""
         held = bytes(self._held or b"")
         if self._graft is not None:
             length = int.from_bytes(held[-8:-4], "little")
-            footer = self._graft.apply(held[-8 - length : -8])
+            footer = self._graft.apply(held[-8 - length : -8], in_order=in_order)
             held = held[: -8 - length] + footer + len(footer).to_bytes(4, "little") + MAGIC
         self.size += len(held) - len(self._held or b"")
         self._sink.write(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +19,17 @@ from fsspeckit.core.values import arrays
 _LIMIT = 2**63 // 1000 - 1
 
 
-def check_int96(location: Location, path: str, file: pq.ParquetFile) -> None:
-    """Refuse a file whose INT96 values the chosen unit cannot hold: the other unit would tell another instant."""
+def check_int96(
+    location: Location,
+    path: str,
+    file: pq.ParquetFile,
+    groups: Iterable[int] | None = None,
+    columns: Collection[str] | None = None,
+) -> None:
+    """Refuse a file whose INT96 values the chosen unit cannot hold: the other unit would tell another instant.
+
+    Only values that are written anew matter: all, or those of some columns in some row groups.
+    """
     if not has_int96(file.metadata):
         return
     other = "ns" if int96_unit(file.metadata) == "us" else "us"
@@ -29,7 +39,8 @@ def check_int96(location: Location, path: str, file: pq.ParquetFile) -> None:
             second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other)
         kinds = zip(file.schema_arrow, second.schema_arrow, strict=True)
         names = [a.name for a, b in kinds if a.type != b.type and pa.types.is_timestamp(a.type)]
-        for group in range(file.num_row_groups):
+        names = [name for name in names if columns is None or name in columns]
+        for group in range(file.num_row_groups) if groups is None else groups if names else ():
             ours, theirs = (read_row_group(location, path, f, group, names) for f in (file, second))
             if not all(_agree(ours.column(n), theirs.column(n)) for n in names):
                 raise LayoutError(

@@ -1,17 +1,20 @@
 """Merge source rows into one file: row groups in, merged row groups out, in row order.
 
 The kernel does not know how matches were found. An engine hands it, per row group, the positions to replace and the
-rows to put there; every other row keeps its place.
+rows to put there; every other row keeps its place. A touched row group is read once, and its rows are asked for once;
+the others are copied as bytes (`splice`), and so are the columns in which nothing changed. Where that cannot be, all
+of the file is read and written anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,14 +22,22 @@ from fsspeckit.core.errors import DatasetMergeError, LayoutError, SchemaMismatch
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.rewrite.patch import patched
+from fsspeckit.core.rewrite.splice import OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.footers import checked_footer, open_parquet, reading
+from fsspeckit.core.target import thrift
+from fsspeckit.core.target.chunks import check_chunks
+from fsspeckit.core.target.footers import checked_footer, leaf_count, open_parquet, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
+from fsspeckit.core.target.spans import CannotCopy
+from fsspeckit.core.target.tail import footer_bytes
 from fsspeckit.core.values import arrays, keys, schema
 from fsspeckit.core.values.calendars import in_calendar
 from fsspeckit.core.values.equality import identical
+
+logger = logging.getLogger("fsspeckit.rewrite")
 
 
 class Replacements(Protocol):
@@ -55,16 +66,20 @@ class Job:
     ledger: Ledger = field(default_factory=dict)
 
 
-def rewrite_file(location: Location, shape: Shape, job: Job, replacements: Replacements) -> Rewritten:
-    """Write the merged file into staging, unless every matched row already equals its source row."""
-    with open_parquet(location, job.footer.path, job.footer.metadata) as file:
-        merge = _Merge(location, shape, job, file, replacements)
-        if job.fresh is not None:
-            return Rewritten(job.footer.path, tuple(merge.into_fresh_files(job.fresh)))
-        change = merge.first_change()
-        if change is None:
-            return Rewritten(job.footer.path, ())
-        return Rewritten(job.footer.path, (merge.into_one_file(change),))
+def rewrite_file(
+    location: Location, shape: Shape, job: Job, replacements: Replacements, *, threads: int = 1
+) -> Rewritten:
+    """Write the merged file into staging, unless every matched row already equals its source row.
+
+    With `threads`, columns of a row group are decoded and encoded side by side.
+    """
+    path = job.footer.path
+    with contextlib.ExitStack() as stack:
+        with reading(location, path):
+            source = stack.enter_context(location.storage.open_input(location.at(path)))
+            file = open_source(source, job.footer.metadata)
+        merge = _Merge(location, shape, job, source, file, replacements, threads)
+        return merge.into_one_file() if job.fresh is None else merge.into_fresh_files(job.fresh)
 
 
 def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> Layout:
@@ -74,10 +89,31 @@ def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> 
             footer = replace(footer, metadata=file.metadata)
     raw = checked_footer(location, footer.path, footer.metadata)
     with reading(location, footer.path):
-        if loose and footer.by_spark:
-            with contextlib.suppress(LayoutError):  # elements of lists in Spark's legacy format cannot be null
-                return Layout.like(footer, raw, loose=True)
-        return Layout.like(footer, raw)
+        fields = thrift.decode(raw)
+    return _own_layout(location, footer, fields, loose and footer.by_spark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A touched row group: its rows, the source rows that go to `positions`, and the columns that differ there."""
+
+    old: pa.Table
+    positions: Any
+    rows: pa.Table
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A layout to write the file in: its `own` schema, so that bytes can be copied; `doubtful` if rows may not fit."""
+
+    layout: Layout
+    own: bool
+    doubtful: bool
+
+
+class _DoesNotFit(Exception):
+    """Source rows cannot be stored in the layout that was tried."""
 
 
 @dataclass
@@ -85,83 +121,194 @@ class _Merge:
     location: Location
     shape: Shape
     job: Job
+    source: Any
     file: pq.ParquetFile
     replacements: Replacements
+    threads: int
+    changed: set[str] = field(default_factory=set)
+    """The columns that differ in any row group so far."""
+    read_ahead: dict[int, _Change] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The columns that this file is to hold. A partition column that its path names may be left to the path."""
         own, names = self.job.footer, set(self.job.footer.schema.names)
         return [n for n in self.shape.stored if n in names or n not in own.partition]
 
-    def first_change(self) -> tuple[int, pa.Table] | None:
-        """The first row group in which a matched row differs from its source row, already read."""
+    @cached_property
+    def unified(self) -> pa.Schema:
+        return schema.plain_schema(self.shape.schema.field(n) for n in self.columns)
+
+    # -- the ways through the file
+
+    def into_one_file(self) -> Rewritten:
+        first = self._first_change()
+        if first is None:
+            return Rewritten(self.job.footer.path, ())
+        for attempt in self._attempts():
+            with contextlib.suppress(_DoesNotFit):
+                try:
+                    if attempt.own:
+                        return self._spliced(attempt, first)
+                except (CannotCopy, thrift.Damaged) as why:
+                    logger.debug("%s is written anew: %s", self.location.show(self.job.footer.path), why)
+                check_int96(self.location, self.job.footer.path, self.file)
+                return self._rewritten(attempt, first)
+        raise AssertionError("the last layout takes every row")
+
+    def _spliced(self, attempt: _Attempt, first: int) -> Rewritten:
+        """Row groups that do not change are copied, and of the others the columns that do not."""
+        old = OldFile.of(self.source, *self._raw_footer, self.file.metadata, self.file.schema_arrow)
+        target = f"{self.job.staging}/{self.job.staged}"
+        with SplicedFile(self.location.storage, target, attempt.layout, old, self.threads) as writer:
+            for group in range(self.file.num_row_groups):
+                if group >= first and group in self.job.touched:
+                    self._splice_changes(writer, group, attempt)
+                else:
+                    writer.keep(group)
+            size = writer.close(in_order=self._stays_sorted())
+        logger.debug("%s: %d of %d bytes copied", self.location.show(self.job.path), writer.copied, size)
+        return replace(self._staged(target, writer.rows, size), copied=writer.copied)
+
+    def _splice_changes(self, writer: SplicedFile, group: int, attempt: _Attempt) -> None:
+        change = self._change(group)
+        if not change.columns:
+            writer.keep(group)
+            return
+        self._check_fits(change, attempt)
+        check_int96(self.location, self.job.footer.path, self.file, [group], change.columns)
+        writer.replace(group, self._merged(change, [f for f in attempt.layout.rows if f.name in change.columns]))
+
+    def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
+        """All of the file is read and written."""
+        target = f"{self.job.staging}/{self.job.staged}"
+        with FileWriter(self.location.storage, target, attempt.layout) as writer:
+            for group in range(self.file.num_row_groups):
+                writer.write_row_group(self._whole(group, attempt, touched=group >= first))
+            return self._staged(target, writer.rows, writer.close(in_order=self._stays_sorted()))
+
+    def into_fresh_files(self, options: WriteOptions) -> Rewritten:
+        folder = self.job.footer.path.rpartition("/")[0]
+        check_int96(self.location, self.job.footer.path, self.file)
+        for attempt in self._attempts():
+            layout = attempt.layout.compressed(options)
+            with FreshFiles(self.location.storage, self.job.staging, layout, options) as files:
+                try:
+                    for group in range(self.file.num_row_groups):
+                        files.write(folder, self._whole(group, attempt))
+                    return Rewritten(self.job.footer.path, tuple(files.finish()))
+                except _DoesNotFit:
+                    files.discard()
+        raise AssertionError("the last layout takes every row")
+
+    def _staged(self, target: str, rows: int, size: int) -> Rewritten:
+        own = self.job.footer.path
+        self.location.storage.copy_mode(self.location.at(own), target)
+        return Rewritten(own, (Staged(self.job.staged, self.job.path, rows, size, own),))
+
+    # -- the layout
+
+    @cached_property
+    def _raw_footer(self) -> tuple[thrift.Struct, int]:
+        """The footer, decoded, and where it begins; PyArrow can be asked for any of its column chunks."""
+        with reading(self.location, self.job.footer.path):
+            raw = footer_bytes(self.source)
+            fields = thrift.decode(raw)
+            check_chunks(fields, self.file.metadata.schema)
+            return fields, self.source.size() - 8 - len(raw)
+
+    def _attempts(self) -> Iterator[_Attempt]:
+        """The file's own layout if the new values fit it, else the target's unified one."""
+        footer = replace(self.job.footer, metadata=self.file.metadata)
+        for loose in (False, True) if footer.by_spark else (False,):
+            own = _own_layout(self.location, footer, self._raw_footer[0], loose)
+            yield _Attempt(own.stamped(self.job.ledger), own=not loose, doubtful=not _holds(own.rows, self.unified))
+        yield _Attempt(self._unified_layout(own).stamped(self.job.ledger), own=False, doubtful=False)
+
+    def _unified_layout(self, own: Layout) -> Layout:
+        template, codec = self.job.template, _codec(self.file.metadata)
+        if template is not None and set(template.schema.names) <= set(self.columns):
+            return model_layout(self.location, template, loose=True).worded_like(own, codec)
+        columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
+        return Layout.new(columns, WriteOptions(compression=codec))
+
+    def _check_fits(self, change: _Change, attempt: _Attempt) -> None:
+        if attempt.doubtful:
+            own = {f.name: f for f in attempt.layout.rows}
+            if not all(_column_fits(change.rows.column(n), own.get(n)) for n in self.columns):
+                raise _DoesNotFit
+
+    # -- what changes
+
+    def _first_change(self) -> int | None:
+        """The first row group in which a matched row differs from its source row; it need not be read again."""
         for group in self.job.touched:
-            positions, rows = self._rows(group)
-            old = self._read(group)
-            if not self._same(old.take(pa.array(positions)), rows, self.columns):
-                return group, old
+            change = self._change(group)
+            if change.columns:
+                self.read_ahead[group] = change
+                return group
         return None
 
-    def _same(self, old: pa.Table, new: pa.Table, names: Sequence[str]) -> bool:
-        before, after = (dict(zip(t.column_names, t.columns, strict=True)) for t in (old, new))
-        return all(_same_values(before.get(name), after[name]) for name in names)
-
-    def into_one_file(self, change: tuple[int, pa.Table]) -> Staged:
-        layout = self._layout()
-        target = f"{self.job.staging}/{self.job.staged}"
-        with FileWriter(self.location.storage, target, layout) as writer:
-            for group in range(self.file.num_row_groups):
-                old = change[1] if group == change[0] else self._read(group)
-                writer.write_row_group(self._merged(group, old, layout.rows))
-            rows, size = writer.rows, writer.close()
-        self.location.storage.copy_mode(self.location.at(self.job.footer.path), target)
-        return Staged(self.job.staged, self.job.path, rows, size, self.job.footer.path)
-
-    def into_fresh_files(self, options: WriteOptions) -> list[Staged]:
-        layout = self._layout().compressed(options)
-        folder = self.job.footer.path.rpartition("/")[0]
-        with FreshFiles(self.location.storage, self.job.staging, layout, options) as files:
-            for group in range(self.file.num_row_groups):
-                files.write(folder, self._merged(group, self._read(group), layout.rows))
-            return files.finish()
-
-    def _merged(self, group: int, old: pa.Table, wanted: pa.Schema) -> pa.Table:
-        old = self._as_schema(old, wanted)
-        if group not in self.job.touched:
-            return old
+    def _change(self, group: int) -> _Change:
+        if group in self.read_ahead:
+            return self.read_ahead.pop(group)
         positions, rows = self._rows(group)
-        new = self._as_schema(rows, wanted)
-        self._check_keys(old, positions, new)
-        order = np.arange(old.num_rows, dtype=np.int64)
-        order[positions] = old.num_rows + np.arange(len(positions))
-        return pa.concat_tables([old, new]).take(pa.array(order))
+        old = self._read(group)
+        place = None if len(positions) == old.num_rows else pa.array(positions)
+        before = {n: c if place is None else c.take(place) for n, c in zip(old.column_names, old.columns, strict=True)}
+        changed = frozenset(n for n in self.columns if not _same_values(before.get(n), rows.column(n)))
+        self.changed |= changed
+        self._check_keys(before, rows, changed)
+        return _Change(old, positions, rows, changed)
 
-    def _check_keys(self, old: pa.Table, positions: Any, new: pa.Table) -> None:
+    def _check_keys(self, before: dict[str, Any], rows: pa.Table, changed: Collection[str]) -> None:
         """The last guard: whatever went wrong in matching, a row is only replaced by one of its own key."""
         for name in self.shape.keys:
-            if name in old.column_names and name not in self.job.footer.partition:
-                before, after = old.column(name).take(pa.array(positions)), new.column(name)
-                if keys.differ(keys.canonical(before), keys.canonical(after)).any():
+            if name in changed and name in before and name not in self.job.footer.partition:
+                old = self._column(before[name], self.unified.field(name), rows.num_rows)
+                if keys.differ(keys.canonical(old), keys.canonical(rows.column(name))).any():
                     raise DatasetMergeError(
                         f"Rows of {self.location.show(self.job.footer.path)} would be replaced by rows of other keys. "
                         "This is a bug in fsspeckit; nothing was changed.",
                         operation="rewrite",
                     )
 
-    def _as_schema(self, table: pa.Table, wanted: pa.Schema) -> pa.Table:
-        columns = dict(zip(table.column_names, table.columns, strict=True))
-        return pa.table([self._column(columns.get(f.name), f, table.num_rows) for f in wanted], schema=wanted)
+    def _stays_sorted(self) -> bool:
+        """A declared sort order stays true if the sorting columns are keys, or did not change."""
+        leaves = dict(enumerate(f.name for f in self.file.schema_arrow for _ in range(leaf_count(f.type))))
+        groups = [self.file.metadata.row_group(g) for g in range(self.file.num_row_groups)]
+        sorting = {leaves.get(s.column_index) for group in groups for s in group.sorting_columns}
+        return None not in sorting and sorting.isdisjoint(self.changed - set(self.shape.keys))
 
-    def _column(self, column: pa.ChunkedArray | None, wanted: pa.Field, rows: int) -> Any:
+    # -- rows
+
+    def _whole(self, group: int, attempt: _Attempt, *, touched: bool = True) -> pa.Table:
+        """A row group as it is to be, all columns of it."""
+        if not touched or group not in self.job.touched:
+            return self._as_schema(self._read(group), attempt.layout.rows)
+        change = self._change(group)
+        self._check_fits(change, attempt)
+        return self._merged(change, attempt.layout.rows)
+
+    def _merged(self, change: _Change, fields: Iterable[pa.Field]) -> pa.Table:
+        plain = pa.schema(fields)
+        old, new = self._as_schema(change.old, plain), self._as_schema(change.rows, plain)
+        columns = zip(old.columns, new.columns, strict=True)
+        return pa.table([patched(a, change.positions, b) for a, b in columns], schema=plain)
+
+    def _as_schema(self, table: pa.Table, plain: pa.Schema) -> pa.Table:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table([self._column(columns.get(f.name), f, table.num_rows) for f in plain], schema=plain)
+
+    def _column(self, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
         if column is None:
-            return arrays.nothing(rows, wanted.type)
+            return arrays.nothing(rows, target.type)
         try:
-            return arrays.cast(column, wanted.type)
+            return arrays.cast(column, target.type)
         except arrays.DoesNotFit as error:
             raise SchemaMismatchError(
-                f"Column {wanted.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
-                f"the target's common type {wanted.type} cannot hold. Bring the files to one type first."
+                f"Column {target.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
+                f"the target's common type {target.type} cannot hold. Bring the files to one type first."
             ) from None
 
     def _rows(self, group: int) -> tuple[Any, pa.Table]:
@@ -171,50 +318,17 @@ class _Merge:
         return positions, in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
 
     def _read(self, group: int) -> pa.Table:
-        table = read_row_group(self.location, self.job.footer.path, self.file, group)
+        path, threads = self.job.footer.path, self.threads > 1
+        table = read_row_group(self.location, path, self.file, group, use_threads=threads)
         return pa.table([arrays.plain(c) for c in table.columns], schema=schema.plain_schema(table.schema))
 
-    def _layout(self) -> Layout:
-        return self._model().stamped(self.job.ledger)
 
-    def _model(self) -> Layout:
-        """The file's own layout if the new values fit it, else the target's unified one."""
-        check_int96(self.location, self.job.footer.path, self.file)
-        for loose in (False, True) if self.job.footer.by_spark else (False,):
-            own = model_layout(self.location, self.job.footer, loose=loose)
-            if self._fits(own.rows):
-                return own if self._stays_sorted(own) else own.unsorted()
-        if self.job.template is not None and set(self.job.template.schema.names) <= set(self.columns):
-            return model_layout(self.location, self.job.template, loose=True).worded_like(
-                own, _codec(self.file.metadata)
-            )
-        columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
-        return Layout.new(columns, WriteOptions(compression=_codec(self.file.metadata)))
-
-    def _fits(self, wanted: pa.Schema) -> bool:
-        unified = schema.plain_schema(self.shape.schema.field(n) for n in self.columns)
-        own = {f.name: f for f in wanted}
-        if all(f.name in own and _equal(f, own[f.name]) for f in unified):
-            return True
-        for group in self.job.touched:
-            _, rows = self._rows(group)
-            if not all(_column_fits(rows.column(n), own.get(n)) for n in unified.names):
-                return False
-        return True
-
-    def _stays_sorted(self, layout: Layout) -> bool:
-        """A declared sort order stays true if the sorting columns are keys, or did not change."""
-        declared = layout.options.get("sorting_columns") or ()
-        names = [self.file.schema.column(s.column_index).path for s in declared]
-        if set(names) <= set(self.shape.keys):
-            return True
-        return not any(self._sorting_changed(group, names) for group in self.job.touched)
-
-    def _sorting_changed(self, group: int, names: Sequence[str]) -> bool:
-        positions, rows = self._rows(group)
-        old = self._read(group).take(pa.array(positions))
-        flat = [n for n in names if n in old.column_names]
-        return len(flat) < len(names) or not self._same(old, rows, flat)
+def _own_layout(location: Location, footer: Footer, fields: thrift.Struct, loose: bool) -> Layout:
+    with reading(location, footer.path):
+        if loose:
+            with contextlib.suppress(LayoutError):  # elements of lists in Spark's legacy format cannot be null
+                return Layout.like(footer, fields, loose=True)
+        return Layout.like(footer, fields)
 
 
 def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
@@ -226,22 +340,27 @@ def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
         return False
 
 
-def _column_fits(column: pa.ChunkedArray, wanted: pa.Field | None) -> bool:
-    if wanted is None:
+def _column_fits(column: pa.ChunkedArray, own: pa.Field | None) -> bool:
+    if own is None:
         return bool(column.null_count == len(column))
-    if column.null_count and not wanted.nullable:
+    if column.null_count and not own.nullable:
         return False
     try:
-        arrays.cast(column, wanted.type)
+        arrays.cast(column, own.type)
     except arrays.DoesNotFit:
         return False
     return True
 
 
-def _equal(unified: pa.Field, own: pa.Field) -> bool:
-    return bool(unified.type == own.type) and (own.nullable or not unified.nullable)
+def _holds(own: pa.Schema, unified: pa.Schema) -> bool:
+    """Does a layout of these columns take every row of the unified schema?"""
+    fields = {f.name: f for f in own}
+    return all(
+        f.name in fields and f.type == fields[f.name].type and (fields[f.name].nullable or not f.nullable)
+        for f in unified
+    )
 
 
 def _codec(metadata: pq.FileMetaData) -> str:
-    found = metadata.row_group(0).column(0).compression.lower() if metadata.num_row_groups else "snappy"
-    return "none" if found == "uncompressed" else found.replace("_raw", "")
+    codec = metadata.row_group(0).column(0).compression.lower() if metadata.num_row_groups else "snappy"
+    return "none" if codec == "uncompressed" else codec.replace("_raw", "")

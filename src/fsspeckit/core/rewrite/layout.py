@@ -46,10 +46,12 @@ class Layout:
         return cls(rows, pa.schema(fields, columns.metadata), {"compression": options.compression})
 
     @classmethod
-    def like(cls, footer: Footer, raw: bytes, *, loose: bool = False) -> Layout:
-        """The layout of an existing file; `loose` if nulls come in that the file does not mean to exclude."""
-        old, fields = footer.metadata, thrift.decode(raw)
-        graft = Graft.of(fields)
+    def like(cls, footer: Footer, fields: thrift.Struct, *, loose: bool = False) -> Layout:
+        """The layout of an existing file, whose raw footer is `fields`, decoded.
+
+        `loose` if nulls come in that the file does not mean to exclude.
+        """
+        old, graft = footer.metadata, Graft.of(fields)
         assert old is not None
         if loose:
             footer, graft = replace(footer, schema=schema.declared(footer)), graft.loosened()
@@ -74,11 +76,8 @@ class Layout:
         """These columns, with the codec and the words of another file."""
         index = other.options.get("write_page_index", False)
         graft = self.graft and other.graft and self.graft.worded_like(other.graft)
-        options = {**self.unsorted().options, "compression": codec, "write_page_index": index}
-        return replace(self, options=options, graft=graft)
-
-    def unsorted(self) -> Layout:
-        return replace(self, options={k: v for k, v in self.options.items() if k != "sorting_columns"})
+        kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
+        return replace(self, options={**kept, "compression": codec, "write_page_index": index}, graft=graft)
 
     def stamped(self, entries: Mapping[str, str]) -> Layout:
         """The same with entries added to the file's key-value metadata."""
@@ -94,9 +93,10 @@ class Layout:
         return all((f.nullable or not c.null_count) and _fits(c, f.type) for c, f in columns)
 
     def store(self, table: pa.Table) -> pa.Table:
-        """Plain columns in the types that the writer is given."""
-        columns = [_stored(table.column(f.name), f.type) for f in self.storage]
-        return pa.table(columns, schema=self.storage)
+        """Plain columns, all or some, in the types that the writer is given."""
+        present = set(table.column_names)
+        schema = pa.schema([f for f in self.storage if f.name in present], self.storage.metadata)
+        return pa.table([_stored(table.column(f.name), f.type) for f in schema], schema=schema)
 
 
 def _flags(physical: Sequence[pq.ColumnSchema]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class FileWriter:
     def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
         self._storage, self._path, self._layout = storage, path, layout
         self._sink = GraftingSink(storage.open_output(path), layout.graft)
-        with _storable(), contextlib.ExitStack() as stack:
+        with storable(), contextlib.ExitStack() as stack:
             stack.callback(self._sink.abandon)
             self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), layout.storage, **layout.options)
             stack.pop_all()
@@ -34,14 +34,15 @@ class FileWriter:
 
     def write_row_group(self, table: pa.Table) -> None:
         """`table` has the layout's plain columns."""
-        with _storable():
+        with storable():
             self._writer.write_table(self._layout.store(table), row_group_size=max(1, table.num_rows))
         self.rows += table.num_rows
 
-    def close(self) -> int:
+    def close(self, *, in_order: bool = True) -> int:
+        """Without the declared sort order, if rows are not in it any more."""
         self._sink.hold()
         self._writer.close()
-        size = self._sink.finish()
+        size = self._sink.finish(in_order=in_order)
         self._storage.sync_file(self._path)
         return size
 
@@ -61,7 +62,7 @@ class FileWriter:
 
 
 @contextlib.contextmanager
-def _storable() -> Iterator[None]:
+def storable() -> Iterator[None]:
     """Parquet does not have all types of Arrow: intervals, unions, structs without fields."""
     try:
         yield
@@ -122,6 +123,13 @@ class FreshFiles:
     def abandon(self) -> None:
         if self._file is not None:
             self._file.abandon()
+
+    def discard(self) -> None:
+        """Begin again: nothing was written."""
+        names = [*(staged.staged for staged in self._done), *([self._name] if self._file is not None else [])]
+        self.abandon()
+        for name in names:
+            self._storage.remove(posixpath.join(self._staging, name))
 
     def _rows_in_file(self) -> int:
         return (self._file.rows if self._file else 0) + self._waiting_rows()

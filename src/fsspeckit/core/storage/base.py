@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from fsspeckit.core.model import FileInfo
 
 RECORD_LIMIT = 256 << 20
 """The most that `read_bytes` reads. Records of ours are small; what is larger is not ours."""
+_PIECE = 8 << 20
 
 
 class Storage(Protocol):
@@ -30,6 +32,7 @@ class Storage(Protocol):
     def names(self, folder: str) -> list[str]: ...
     def open_input(self, path: str) -> Any: ...
     def open_output(self, path: str) -> Any: ...
+    def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None: ...
     def read_bytes(self, path: str) -> bytes: ...
     def write_bytes(self, path: str, data: bytes) -> None: ...
     def make_folder(self, path: str) -> list[str]: ...
@@ -44,6 +47,15 @@ class Storage(Protocol):
         self, root: str, timeout: float, owner: Callable[[str], str]
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]: ...
     def claim(self, folder: str) -> Callable[[], None] | None: ...
+
+
+def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:
+    """Write a range of an open file into a sink, a little at a time."""
+    for start in range(offset, offset + length, _PIECE):
+        piece = source.read_at(min(_PIECE, offset + length - start), start)
+        if len(piece) < min(_PIECE, offset + length - start):
+            raise OSError(errno.EIO, "the file ends before the bytes that its footer names")
+        sink.write(piece)
 
 
 def skipped_folder(name: str) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import RECORD_LIMIT, locked, skipped_folder
+from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked, skipped_folder
 
 _Entry = tuple[str, "os.DirEntry[str]"]
 
@@ -92,6 +92,20 @@ class LocalStorage:
         if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
             raise OSError(errno.EPERM, "a forked child cannot commit its parent's merge", path)
         return open(path, "wb")
+
+    def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
+        """Within the kernel, where the file system can; some share the blocks instead of copying them."""
+        sink.flush()
+        copied = 1 if hasattr(os, "copy_file_range") else 0
+        while length and copied:
+            try:
+                copied = os.copy_file_range(source.fileno(), sink.fileno(), length, offset_src=offset)
+            except OSError as error:
+                if error.errno not in _NO_COPY:
+                    raise
+                copied = 0  # as at the end of the file, of which `copy_bytes` tells
+            offset, length = offset + copied, length - copied
+        copy_bytes(source, sink, offset, length)
 
     def read_bytes(self, path: str) -> bytes:
         """A record of ours. A pipe, a device or a link in its place is refused: it may lead anywhere, or never end."""
@@ -193,6 +207,8 @@ class LocalStorage:
         return None
 
 
+# What systems say that do not copy from one file to another: between file systems, on old kernels, in sandboxes.
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 # A path that cannot be there: nothing at it, a file above it, a name too long for any file.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 

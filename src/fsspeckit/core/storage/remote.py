@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import locked, skipped_folder
+from fsspeckit.core.storage.base import copy_bytes, locked, skipped_folder
 
 
 @dataclass
@@ -84,6 +84,9 @@ class FsspecStorage:
 
     def open_output(self, path: str) -> Any:
         return self.fs.open(path, "wb")
+
+    def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
+        copy_bytes(source, sink, offset, length)
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self.fs.cat_file(path))

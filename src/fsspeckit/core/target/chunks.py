@@ -23,20 +23,21 @@ _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY",
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
 
 
-def check_chunks(footer: bytes, schema: pq.ParquetSchema) -> frozenset[int]:
+def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> frozenset[int]:
     """Refuse column chunks that contradict the schema. Returns the leaves whose statistics can be asked for.
 
     Bounds of too few bytes prove nothing, and are no damage: some writers cut those of long fixed-length values.
     """
     leaves = [schema.column(i) for i in range(len(schema.names))]
+    fields = footer if isinstance(footer, dict) else thrift.decode(footer)
     cut = set()
-    for group in thrift.structs(thrift.decode(footer), _ROW_GROUPS):
+    for group in thrift.structs(fields, _ROW_GROUPS):
         for index, (chunk, leaf) in enumerate(zip(thrift.structs(group, _COLUMNS), leaves, strict=True)):
-            fields = thrift.field(chunk, _META_DATA, thrift.STRUCT)
-            number = thrift.field(fields, _TYPE, thrift.I32)
+            metadata = thrift.field(chunk, _META_DATA, thrift.STRUCT)
+            number = thrift.field(metadata, _TYPE, thrift.I32)
             if leaf.physical_type != dict(enumerate(_TYPES)).get(number):
                 raise thrift.Damaged(f"a chunk of column {leaf.path!r} is not {leaf.physical_type}, as its schema says")
-            if not _check_chunk(fields, leaf):
+            if not _check_chunk(metadata, leaf):
                 cut.add(index)
     return frozenset(range(len(leaves))) - cut
 

@@ -28,6 +28,14 @@ def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
         raise Damaged("its footer is cut off") from None
 
 
+def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
+    """The struct that begins at a position, and where it ends; `None` if the bytes end before it does."""
+    try:
+        return _read_struct(data, at, _DEEPEST)
+    except IndexError:
+        return None
+
+
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)

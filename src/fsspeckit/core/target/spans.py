@@ -1,0 +1,150 @@
+"""Where the column chunks of a file lie, for those who copy their bytes without reading them.
+
+A reader finds out by itself when a footer's offsets and sizes are wrong; a copy does not. So chunks are only taken as
+they are if they lie within the file, apart from each other, and consist of pages that fill them and hold the values
+that the footer promises. Everything else is `CannotCopy`, which is no damage: a reader may still make sense of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from fsspeckit.core.target import thrift
+
+ReadAt = Callable[[int, int], bytes]
+"""Bytes of a file, by offset and length; fewer at its end."""
+
+# Field numbers in parquet.thrift: FileMetaData, RowGroup, ColumnChunk, ColumnMetaData
+ROW_GROUPS, COLUMNS, ROWS = 4, 1, 3
+FILE_OFFSET, META_DATA = 2, 3
+OFFSET_INDEX, COLUMN_INDEX = (4, 5), (6, 7)
+ENCODINGS, VALUES, UNCOMPRESSED, COMPRESSED = 2, 5, 6, 7
+DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = 9, 10, 11
+BLOOM_FILTER, BLOOM_LENGTH = 14, 15
+
+# What is known of these structs, without encryption and files apart. A field that came later may hold an offset.
+_OF_FILE, _OF_GROUP, _OF_COLUMN, _OF_CHUNK = (frozenset(r) for r in (range(1, 8), range(1, 8), range(2, 8), range(18)))
+_MAGIC = 4
+# Headers of pages are short; one with long bounds in it is read again.
+_HEADER, _LONGEST_HEADER = 256, 16 << 20
+# By type: the field of the page's own header, how many fields it must have, the first being the number of values, and
+# which of these is the encoding. An index page is of no known use.
+_DICTIONARY, _OF_DICTIONARIES = 2, (0, 2)
+_PAGES = {0: (5, 4, 1), _DICTIONARY: (7, 2, 1), 3: (8, 6, 3)}
+
+
+class CannotCopy(Exception):
+    """The bytes of a file are not where its footer lets us copy them from; `args[0]` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column chunk: its entry in the footer, and the bytes of its pages."""
+
+    entry: thrift.Struct
+    start: int
+    size: int
+
+    @property
+    def metadata(self) -> thrift.Struct:
+        metadata: thrift.Struct = self.entry[META_DATA][1]
+        return metadata
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @classmethod
+    def of(cls, entry: thrift.Struct) -> Chunk:
+        """As readers find it: pages begin with the dictionary, where there is one. `file_offset` may say anything."""
+        metadata = thrift.field(entry, META_DATA, thrift.STRUCT)
+        start = thrift.field(metadata, DATA_PAGE, thrift.I64)
+        if DICTIONARY_PAGE in metadata and 0 < thrift.field(metadata, DICTIONARY_PAGE, thrift.I64) < start:
+            start = metadata[DICTIONARY_PAGE][1]
+        return cls(entry, start, thrift.field(metadata, COMPRESSED, thrift.I64))
+
+
+def copyable_chunks(footer: thrift.Struct, end: int, flat: Collection[int]) -> list[list[Chunk]]:
+    """The chunks of every row group of a file whose footer begins at `end`; `flat` leaves have a value a row."""
+    _check_known(footer, _OF_FILE, "The footer")
+    groups = []
+    for group in thrift.structs(footer, ROW_GROUPS):
+        _check_known(group, _OF_GROUP, "A row group")
+        chunks = [_checked(entry, end) for entry in thrift.structs(group, COLUMNS)]
+        rows = thrift.field(group, ROWS, thrift.I64)
+        if any(thrift.field(chunks[leaf].metadata, VALUES, thrift.I64) != rows for leaf in flat):
+            raise CannotCopy(f"A flat column has another number of values than the {rows} of its row group")
+        groups.append(chunks)
+    _check_apart([chunk for chunks in groups for chunk in chunks if chunk.size])
+    return groups
+
+
+def _check_known(struct: thrift.Struct, known: frozenset[int], where: str) -> None:
+    if not struct.keys() <= known:
+        raise CannotCopy(f"{where} has fields {sorted(struct.keys() - known)}")
+
+
+def _checked(entry: thrift.Struct, end: int) -> Chunk:
+    _check_known(entry, _OF_COLUMN, "A column chunk")
+    chunk = Chunk.of(entry)
+    _check_known(chunk.metadata, _OF_CHUNK, "The metadata of a column chunk")
+    if not _MAGIC <= chunk.start <= chunk.end <= end:
+        raise CannotCopy(f"A column chunk from {chunk.start} to {chunk.end} lies outside of the pages")
+    for page in (DICTIONARY_PAGE, INDEX_PAGE):
+        at = thrift.field(chunk.metadata, page, thrift.I64) if page in chunk.metadata else 0
+        if at > 0 and not chunk.start <= at <= chunk.end:
+            raise CannotCopy(f"A page lies at {at}, outside of its column chunk")
+    for offset, length in (OFFSET_INDEX, COLUMN_INDEX):
+        if (offset in entry) != (length in entry):
+            raise CannotCopy("A page index has an offset without a length")
+        if offset in entry:
+            _check_within(thrift.field(entry, offset, thrift.I64), thrift.field(entry, length, thrift.I32), end)
+    if BLOOM_FILTER in chunk.metadata:
+        length = thrift.field(chunk.metadata, BLOOM_LENGTH, thrift.I32) if BLOOM_LENGTH in chunk.metadata else 0
+        _check_within(thrift.field(chunk.metadata, BLOOM_FILTER, thrift.I64), length, end)
+    return chunk
+
+
+def _check_within(start: int, length: int, end: int) -> None:
+    if length < 0 or not _MAGIC <= start <= start + length <= end:
+        raise CannotCopy(f"{length} bytes at {start} lie outside of the file")
+
+
+def _check_apart(chunks: list[Chunk]) -> None:
+    chunks.sort(key=lambda chunk: chunk.start)
+    for before, after in itertools.pairwise(chunks):
+        if after.start < before.end:
+            raise CannotCopy(f"Column chunks overlap at {after.start}")
+
+
+def check_pages(read: ReadAt, chunk: Chunk) -> None:
+    """Do the pages fill the chunk, and hold its values? Their headers are read, nothing else.
+
+    Old writers understate the size of a chunk; and a page whose header is damaged is passed over by readers.
+    """
+    at, values, plain = chunk.start, 0, 0
+    encodings = thrift.field(chunk.metadata, ENCODINGS, thrift.LIST)[1]
+    while at < chunk.end:
+        begin, (header, at) = at, read_struct(read, at, chunk.end)
+        page, uncompressed, size = (thrift.field(header, number, thrift.I32) for number in (1, 2, 3))
+        own, required, encoding = _PAGES.get(page, (0, 0, 0))
+        inner = thrift.field(header, own, thrift.STRUCT)
+        told = [thrift.field(inner, number, thrift.I32) for number in range(1, required + 1)]
+        if size < 0 or told[encoding] not in (encodings if page != _DICTIONARY else _OF_DICTIONARIES):
+            raise CannotCopy(f"A page before {at} has {size} bytes in encoding {told[encoding]}")
+        values, plain = values + (told[0] if page != _DICTIONARY else 0), plain + at - begin + uncompressed
+        at += size
+    told = [thrift.field(chunk.metadata, number, thrift.I64) for number in (VALUES, UNCOMPRESSED)]
+    if at != chunk.end or [values, plain] != told:
+        raise CannotCopy(f"Pages with {values} values in {plain} bytes end at {at}, and their chunk at {chunk.end}")
+
+
+def read_struct(read: ReadAt, at: int, end: int) -> tuple[thrift.Struct, int]:
+    """A struct that stands alone in the file, and where it ends."""
+    for size in (_HEADER, _LONGEST_HEADER):
+        decoded = thrift.decode_at(read(at, min(size, end - at)), 0)
+        if decoded is not None:
+            return decoded[0], at + decoded[1]
+    raise CannotCopy(f"What begins at {at} does not end")
