@@ -83,7 +83,7 @@ class ArrowSource:
 
     schema: pa.Schema
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
-    memory: int = 0
+    memory: int = LocalEngine.spool_bytes
     folder: str | None = None
     close: Callable[[], None] = lambda: None
 

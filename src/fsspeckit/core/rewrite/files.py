@@ -82,10 +82,10 @@ def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], part: int, only
     """The rows of a part that replace others, labelled by the row group they go to."""
     files = {file for (file, _), label in labels.items() if only is None or label in only}
     matched = hits.read(files, [part])
-    places = [matched.column(name).to_numpy() for name in ("file", "row_group")]
-    codes, index = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
-    label_of = np.array([labels.get((file, group), -1) for file, group in codes.tolist()], dtype=np.int64)
-    row_labels = label_of[index.reshape(-1)]
+    file_of, group_of = (matched.column(name).to_numpy().astype(np.int64) for name in ("file", "row_group"))
+    codes, index = np.unique(file_of << 32 | group_of, return_inverse=True)
+    label_of = np.array([labels.get((code >> 32, code & 0xFFFFFFFF), -1) for code in codes.tolist()], dtype=np.int64)
+    row_labels = label_of[index]
     wanted = row_labels >= 0 if only is None else (row_labels >= only.start) & (row_labels < only.stop)
     if wanted.any():
         yield from by_label(replaced_rows(spool, matched.filter(pa.array(wanted))), row_labels[wanted])

@@ -84,8 +84,15 @@ def write_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[HitR
         if batch.num_rows:
             writer = store.writer("hits")
             writer.write(batch)
-            files, parts = (frozenset(np.unique(batch.column(name).to_numpy()).tolist()) for name in ("file", "part"))
+            files, parts = (_distinct(batch.column(name).to_numpy()) for name in ("file", "part"))
             yield HitRun(writer.finish(), files, parts)
+
+
+def _distinct(numbers: Any) -> frozenset[int]:
+    """Mostly there is one only, which is told at once."""
+    if (numbers == numbers[0]).all():
+        return frozenset([int(numbers[0])])
+    return frozenset(np.unique(numbers).tolist())
 
 
 def replaced_rows(spool: Spool, hits: pa.Table) -> pa.Table:

@@ -76,7 +76,8 @@ class Spool:
     @property
     def in_memory(self) -> bool:
         """Is every row at hand? Then nothing has to be sent."""
-        return isinstance(self.store, LocalStore) and self.store.in_memory
+        store = self.store
+        return isinstance(store, LocalStore) and all(store.holds(part.rows_run) for part in self.parts)
 
     @property
     def of_one_process(self) -> bool:
@@ -234,6 +235,8 @@ def canonical_keys(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
 
 def _rows_by_partition(rows: pa.Table, shape: Shape) -> dict[tuple[Any, ...], int]:
     """How many rows go to each partition, as comparable values."""
+    if not shape.partitions:
+        return {(): rows.num_rows} if rows.num_rows else {}
     codes, partitions = numbered_partitions(rows, shape)
     return dict(zip(partitions, np.bincount(codes).tolist(), strict=True))
 

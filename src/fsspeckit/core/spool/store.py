@@ -74,10 +74,9 @@ class LocalStore:
         self._lock = threading.Lock()
         self._runs: dict[str, list[_Laid]] = {}
 
-    @property
-    def in_memory(self) -> bool:
-        """Is nothing written out? Then rows can be taken from anywhere at no cost."""
-        return self._file is None
+    def holds(self, run: Run) -> bool:
+        """Is all of a run in memory? Then its rows can be taken from anywhere at no cost."""
+        return not any(isinstance(laid, tuple) for laid in self._runs.get(run.name, []))
 
     def writer(self, label: str) -> RunWriter:
         return _LocalWriter(self, Run(unique(label)))

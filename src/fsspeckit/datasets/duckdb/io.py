@@ -71,9 +71,9 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     def __init__(self, connection: Any = None, filesystem: Any = None, use_merge: bool | None = None) -> None:
         check_use_merge(use_merge)
         _check_connection(connection)
-        self._given, self._use_merge = connection, use_merge
+        self._given = connection
         self._own: Any = None
-        self._filesystem = filesystem
+        super().__init__(DuckDBEngine(self._connection, filesystem, use_merge), filesystem)
 
     def merge(
         self,
@@ -168,11 +168,13 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     def _call(
         self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _AS_GIVEN
     ) -> Iterator[DatasetIO[pa.Table]]:
-        """An engine for one call, with a cursor of its own; DuckDB's errors become ours."""
-        use_merge = self._use_merge if use_merge is _AS_GIVEN else use_merge
-        check_use_merge(use_merge)
+        """One call, with or without MERGE as it asks for; DuckDB's errors become ours."""
+        engine = self._engine
+        if use_merge is not _AS_GIVEN:
+            check_use_merge(use_merge)
+            engine = DuckDBEngine(self._connection, self._filesystem, use_merge)
         with _translated(operation, path, strategy, key_columns):
-            yield DatasetIO(DuckDBEngine(self._connection, self._filesystem, use_merge), self._filesystem)
+            yield DatasetIO(engine, self._filesystem)
 
 
 class DuckDBParquetHandler(DuckDBDatasetIO):

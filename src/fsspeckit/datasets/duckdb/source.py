@@ -32,7 +32,7 @@ _CHANGE = re.compile(rb"(insert|update|delete|copy)\b", re.IGNORECASE)
 def open_source(source: object, connection: Any, filesystem: Any, spool_bytes: int = 0) -> Source:
     """SQL and relations run where they belong: on the user's connection, within its transaction."""
     if isinstance(source, pa.Table):
-        return ArrowSource(source.schema, source)
+        return ArrowSource(source.schema, source, spool_bytes)
     stream: Query | None = None
     if isinstance(source, Sql):
         _check_query(source.text, connection)
@@ -52,7 +52,7 @@ def _temp_directory(connection: Any) -> str | None:
         (folder,) = cursor.execute("SELECT current_setting('temp_directory')").fetchone()
     if not folder:
         return None
-    folder = os.path.abspath(folder)
+    folder = os.path.abspath(str(folder))
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder

@@ -22,6 +22,6 @@ class PyArrowEngine(LocalEngine):
 
     def open(self, source: object) -> Source:
         if isinstance(source, pa.Table):
-            return ArrowSource(source.schema, source)
+            return ArrowSource(source.schema, source, self.spool_bytes)
         reader = to_reader(source, self._filesystem)
         return ArrowSource(reader.schema, lambda: reader, self.spool_bytes)
