@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.model import Shape
 from fsspeckit.core.plan import validate
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, canonical_keys
 from fsspeckit.core.spool.store import Store
 from fsspeckit.core.values import arrays, keys
@@ -29,7 +29,7 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
     buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // LABEL_BYTES))
     tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
-    outcomes = runner.exchange("deduplicate", spool, send, receive, tasks)
+    outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
     samples = [sample for *_, some in outcomes for sample in some][:5]
     validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
     return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
@@ -38,9 +38,10 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
 # -- what runs where the rows are, and where they meet
 
 
-def _send(spool: Spool, buckets: int, part: int, only: range | None) -> Labelled:
-    """All rows of a part, labelled so that equal keys have equal labels."""
-    for table, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+def _send(spool: Spool, buckets: int, parts: Sequence[int], only: range | None) -> Labelled:
+    """All rows of some parts, labelled so that equal keys have equal labels."""
+    batches = (pair for part in parts for pair in zip(spool.read(part), spool.read_keys(part), strict=True))
+    for table, batch in batches:
         hashed: Any = np.zeros(table.num_rows, dtype=np.uint64)
         for i in range(len(spool.shape.keys)) if buckets > 1 else ():
             hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
