@@ -79,12 +79,10 @@ def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job]) -> Iterator[Fil
 # -- what runs where the rows are, and where the files are
 
 
-def _send(
-    spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence[int], only: range | None
-) -> Labelled:
+def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence[int], only: range | None) -> Labelled:
     """The rows of some parts that replace others, labelled by the row group they go to."""
     files = {file for (file, _), label in labels.items() if only is None or label in only}
-    matched = hits.read(files, parts)
+    matched = hits.read(files, parts).sort_by("part")  # the order in which `replaced_rows` gives them
     places = [matched.column(name).to_numpy() for name in ("file", "row_group")]
     codes, index = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
     label_of = np.array([labels.get((file, group), -1) for file, group in codes.tolist()], dtype=np.int64)

@@ -101,9 +101,7 @@ def _send(
         yield from _send_part(spool, hits, labels, part, only)
 
 
-def _send_part(
-    spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None
-) -> Labelled:
+def _send_part(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
     """New rows of a part by the label of their partition."""
     mine = {labels[partition, part] for partition in spool.parts[part].partitions}
     if only is not None and mine.isdisjoint(only):
