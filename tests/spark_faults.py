@@ -29,17 +29,17 @@ from pyspark.sql import functions as F
 
 from fsspeckit.core.rewrite.splice import SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter
-from fsspeckit.datasets.spark import SparkDatasetIO, join
+from fsspeckit.datasets.spark import SparkDatasetIO, engine, keys, shuffle
 from fsspeckit.datasets.spark.session import Cluster
 from support import all_names
 
 PATIENCE = 60
-# What each step stages.
+# What each step stages; to send rows stages nothing, so that what it sends is there.
 KINDS = {
-    "pin": "pin-*.rows",
+    "pin": "rows-*",
     "match": "hits-*",
     "join": "hits-*",
-    "route": "routed-*.labels",
+    "send": "rows-*",
     "rewrite": "file-*",
     "insert": "part-*",
 }
@@ -157,6 +157,14 @@ def _struck(fault: Fault, marks: Marks, step: str, function: Callable[..., Any],
     return result
 
 
+def _struck_sending(fault: Fault, marks: Marks, *arguments: Any) -> Iterator[pa.RecordBatch]:
+    yield from _sent(*arguments)
+    _struck(fault, marks, "send", lambda: None)
+
+
+_sent = shuffle.sent
+
+
 def _mark(marks: Marks, step: str) -> tuple[int, int]:
     context = TaskContext.get()
     assert context is not None
@@ -170,7 +178,7 @@ def _mark(marks: Marks, step: str) -> tuple[int, int]:
 @contextlib.contextmanager
 def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
     """Within the block, a fault strikes these steps."""
-    run, store_hits = Cluster.run, join._store_hits
+    run, store_hits, shuffled, receive = Cluster.run, keys._store_hits, shuffle.shuffle, shuffle._receive
 
     def struck_run(cluster: Cluster, step: str, function: Any, tasks: Any) -> Any:
         if step not in steps:
@@ -179,8 +187,23 @@ def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
         marks.put(f"{step}-end", marks.staged())
         return found
 
+    def struck_shuffle(cluster: Cluster, step: str, *arguments: Any) -> Any:
+        struck_receive = partial(_struck, fault, marks, step, receive) if step in steps else receive
+        struck_sent = partial(_struck_sending, fault, marks) if "send" in steps else _sent
+        with mock.patch.multiple(shuffle, sent=struck_sent, _receive=struck_receive):
+            received = shuffled(cluster, step, *arguments)
+        if step in steps:
+            marks.put(f"{step}-end", marks.staged())
+        return received
+
     struck_join = partial(_struck, fault, marks, "join", store_hits) if "join" in steps else store_hits
-    with mock.patch.object(Cluster, "run", struck_run), mock.patch.object(join, "_store_hits", struck_join):
+    with contextlib.ExitStack() as stack:
+        for place, name, struck in (
+            (Cluster, "run", struck_run),
+            (engine, "shuffle", struck_shuffle),
+            (keys, "_store_hits", struck_join),
+        ):
+            stack.enter_context(mock.patch.object(place, name, struck))
         yield
 
 

@@ -20,6 +20,8 @@ CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/fsspeckit-warehouse",
     "spark.log.level": "ERROR",
+    # What the driver would do itself, because it is little, is done by executors as well.
+    "spark.fsspeckit.driverBytes": "0",
 }
 # For processes that have a session of their own.
 SMALL = {

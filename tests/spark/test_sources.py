@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 
 from fsspeckit import DatasetMergeError, MergeValidationError
 from fsspeckit.core.errors import SchemaMismatchError, UnreadableFileError
+from fsspeckit.core.rewrite import files, inserts
+from fsspeckit.core.spool import dedup, parts
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO, engine, insert, parts
+from fsspeckit.datasets.spark import SparkDatasetIO, engine
 from spark_frames import frame_of
 from support import fingerprint, multiset, rows, write_lake
 
@@ -27,11 +29,13 @@ def lake(tmp_path: Path) -> str:
 
 @pytest.fixture
 def large(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Every source counts as large: keys are joined by Spark, rows are routed, parts are tiny."""
+    """Every source counts as large: keys are joined by Spark, rows are shuffled, parts and labels are tiny."""
     before = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    for module in (parts, insert, engine):
+    for module in (parts, inserts):
         monkeypatch.setattr(module, "PART_BYTES", 400)
+    for module in (dedup, files, inserts):
+        monkeypatch.setattr(module, "LABEL_BYTES", 200)
     monkeypatch.setattr(parts, "BATCH_ROWS", 7)
     monkeypatch.setattr(engine, "MANY_FILES", 2)
     yield spark

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.model import FileInfo, Footer, Replace, Shape
-from fsspeckit.core.spool.exchange import Dealt, Read, Send, Task, pull
+from fsspeckit.core.spool.exchange import Dealt, Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import IndexedKeys, KeySet
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed, held_part
 from fsspeckit.core.spool.store import LocalStore
@@ -48,7 +48,7 @@ class LocalEngine:
         yield IndexedKeys(spool, self)
 
     def map(
-        self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
+        self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
         """By as many threads as keep what is in memory within the bound."""
         if not items:
@@ -62,7 +62,7 @@ class LocalEngine:
 
     def exchange(
         self,
-        step: str,
+        step: Step,
         spool: Spool,
         send: Send,
         receive: Callable[[Item, Read], Result],
@@ -71,7 +71,7 @@ class LocalEngine:
         """Out of memory the rows are taken as they are needed; out of a file they are dealt once, and then read."""
         read: Read = partial(pull, spool, send)
         if not spool.in_memory:
-            sent = (labelled for part in range(len(spool.parts)) for labelled in send(part, None))
+            sent = (labelled for part in range(len(spool.parts)) for labelled in send([part], None))
             read = Dealt.of(spool.store, sent).read
         return self.map(step, lambda task: receive(task.item, read), tasks, lambda task: task.weight)
 

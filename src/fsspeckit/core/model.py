@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -146,6 +146,11 @@ class Footer:
     calendar: Calendar = field(default_factory=Calendar)
     collated: Mapping[str, str] = field(default_factory=dict)
     by_spark: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What travels to another process is without the bulk that whoever opens the file reads anyway."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return type(self), tuple((values | {"metadata": None}).values())
 
     @property
     def path(self) -> str:

@@ -15,9 +15,9 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from fsspeckit.core import merge
+from fsspeckit.core.spool.parts import Spool
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark import parts as pinned
-from fsspeckit.datasets.spark.engine import SparkEngine
 from spark_faults import ROWS, Struck, contents, executor_of, fail, failing_source, lose_executor, make_lake, ones
 from spark_session import SMALL, local_session
 
@@ -58,18 +58,18 @@ def executor_process(spark: Any) -> int:
 def survives(io: SparkDatasetIO, lake: str) -> dict[str, Any]:
     """A random source, and an executor killed after the pin: is what was merged what was pinned?"""
     seen: dict[int, float] = {}
-    profile = SparkEngine.profile
+    profile = merge.profile_of
 
-    def kill_then_profile(engine: SparkEngine, source: Any) -> Any:
-        for part in source.source.parts:
-            for table in pinned.read_rows(source.source.scratch, part):
+    def kill_then_profile(spool: Spool, keys: Any) -> Any:
+        for part in range(len(spool.parts)):
+            for table in spool.read(part):
                 seen.update(zip(table["id"].to_pylist(), table["x"].to_pylist(), strict=True))
-        os.kill(executor_process(source.cluster.spark), signal.SIGKILL)
-        return profile(engine, source)
+        os.kill(executor_process(io.spark), signal.SIGKILL)
+        return profile(spool, keys)
 
     random_value = F.udf(lambda: __import__("random").random(), "double").asNondeterministic()
     keys = io.spark.range(0, 2 * FILES * ROWS, 7, 4).where(F.rand() < 0.5)
-    with mock.patch.object(SparkEngine, "profile", kill_then_profile):
+    with mock.patch.object(merge, "profile_of", kill_then_profile):
         result = io.merge(keys.withColumn("x", random_value()), lake, "upsert", ["id"])
     rows = contents(lake)
     return {
@@ -88,7 +88,7 @@ def retried(io: SparkDatasetIO, folder: Path) -> dict[str, Any]:
     found = {"looked_up": small.merge(fail, ["match", "rewrite", "insert"], source)}
     files = make_lake(folder / "source", 8, 1.0)
     io.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    found["joined"] = large.merge(fail, ["pin", "join", "route", "rewrite", "insert"], files)
+    found["joined"] = large.merge(fail, ["pin", "join", "send", "rewrite", "insert"], files)
     io.spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     return found
 
@@ -105,6 +105,8 @@ def main(folder: str) -> None:
     found = {"balanced": balanced(io, lake, reports), "survives": survives(io, lake)}
     found |= retried(io, root / "retried")  # long enough for another executor to come up
     found["killed"] = Struck(io, root / "killed").merge(lose_executor, ["rewrite"], ones(io, 5 * ROWS))
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    found["shuffled"] = Struck(io, root / "shuffled").merge(lose_executor, ["rewrite"], ones(io, 5 * ROWS))
     print(json.dumps(found))
     spark.stop()
 

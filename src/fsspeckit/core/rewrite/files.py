@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fsspeckit.core.model import Match, Rewritten, Shape
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.hits import Hits, replaced_rows
 from fsspeckit.core.spool.parts import Spool
 from fsspeckit.core.spool.store import unique
@@ -32,7 +32,8 @@ def rewrite_files(
     """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
     tasks, labels = _tasks(runner.parallelism, spool, hits, match, jobs)
     send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool.shape, labels)
-    rewritten = runner.exchange("rewrite", spool, send, receive, tasks)
+    step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
+    rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
     return [outcomes[job.footer.path] for job in jobs]
 
@@ -78,10 +79,12 @@ def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job]) -> Iterator[Fil
 # -- what runs where the rows are, and where the files are
 
 
-def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], part: int, only: range | None) -> Labelled:
-    """The rows of a part that replace others, labelled by the row group they go to."""
+def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence[int], only: range | None) -> Labelled:
+    """The rows of some parts that replace others, labelled by the row group they go to."""
     files = {file for (file, _), label in labels.items() if only is None or label in only}
-    matched = hits.read(files, [part])
+    matched = hits.read(files, parts)
+    if len(parts) > 1:  # the order in which `replaced_rows` gives them
+        matched = matched.sort_by("part")
     file_of, group_of = (matched.column(name).to_numpy().astype(np.int64) for name in ("file", "row_group"))
     codes, index = np.unique(file_of << 32 | group_of, return_inverse=True)
     label_of = np.array([labels.get((code >> 32, code & 0xFFFFFFFF), -1) for code in codes.tolist()], dtype=np.int64)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fsspeckit.core.model import Staged
 from fsspeckit.core.rewrite.sink import NewFiles
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.hits import Hits, new_rows
 from fsspeckit.core.spool.parts import PART_BYTES, Spool, numbered_partitions
 from fsspeckit.core.storage import Location
@@ -32,19 +32,21 @@ def insert_rows(
     if not count:
         return []
     new_bytes = spool.bytes * count // spool.rows
+    step = Step("insert", count, spool.bytes)
     if not spool.shape.partitions and (spool.of_one_process or 2 * new_bytes >= spool.bytes):
         write = partial(_write_parts, location, spool, hits, files)
-        groups = [range(len(spool.parts))] if spool.of_one_process else _groups(spool, -(-new_bytes // PART_BYTES))
-        staged = runner.map("insert", write, groups, lambda group: sum(spool.parts[p].bytes for p in group))
+        groups = [range(len(spool.parts))] if spool.of_one_process else _groups(spool, new_bytes)
+        staged = runner.map(step, write, groups, lambda group: sum(spool.parts[p].bytes for p in group))
     else:
         tasks, labels = _tasks(spool, new_bytes)
         send, receive = partial(_send, spool, hits, labels), partial(_receive, location, files)
-        staged = runner.exchange("insert", spool, send, receive, tasks)
+        staged = runner.exchange(step, spool, send, receive, tasks)
     return [one for some in staged for one in some]
 
 
-def _groups(spool: Spool, count: int) -> list[range]:
-    """Parts in order, in `count` groups of about the same size."""
+def _groups(spool: Spool, new_bytes: int) -> list[range]:
+    """Parts in order, in groups of about the same size that make a part's worth of new rows each."""
+    count = max(1, -(-new_bytes // PART_BYTES))
     ends = np.cumsum([part.bytes for part in spool.parts])
     wanted = np.arange(1, count) * (ends[-1] / count)
     cuts = sorted({0, len(ends), *(np.searchsorted(ends, wanted) + 1).tolist()})
@@ -92,7 +94,14 @@ def _write_parts(
     return files.write(location, (table for part in parts for table in new_rows(spool, hits, part)))
 
 
-def _send(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
+def _send(
+    spool: Spool, hits: Hits | None, labels: Mapping[Share, int], parts: Sequence[int], only: range | None
+) -> Labelled:
+    for part in parts:
+        yield from _send_part(spool, hits, labels, part, only)
+
+
+def _send_part(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
     """New rows of a part by the label of their partition."""
     mine = {labels[partition, part] for partition in spool.parts[part].partitions}
     if only is not None and mine.isdisjoint(only):

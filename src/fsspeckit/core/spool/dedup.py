@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.model import Shape
 from fsspeckit.core.plan import validate
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Task, by_label
+from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, canonical_keys
 from fsspeckit.core.spool.store import Store
 from fsspeckit.core.values import arrays, keys
@@ -29,7 +29,7 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
     buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // LABEL_BYTES))
     tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
-    outcomes = runner.exchange("deduplicate", spool, send, receive, tasks)
+    outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
     samples = [sample for _, sample in sorted(placed for *_, some in outcomes for placed in some)[:5]]
     validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
     return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
@@ -38,17 +38,24 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
 # -- what runs where the rows are, and where they meet
 
 
-def _send(spool: Spool, buckets: int, part: int, only: range | None) -> Labelled:
-    """All rows of a part behind their place in the source, labelled so that equal keys have equal labels."""
-    place = int(spool.offsets[part])
-    for rows, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+def _send(spool: Spool, buckets: int, parts: Sequence[int], only: range | None) -> Labelled:
+    """All rows of some parts behind their place in the source, labelled so that equal keys have equal labels."""
+    for place, rows, batch in _placed(spool, parts):
         table = rows.add_column(0, "place", pa.array(np.arange(place, place + rows.num_rows)))
-        place += rows.num_rows
         hashed: Any = np.zeros(table.num_rows, dtype=np.uint64)
         for i in range(len(spool.shape.keys)) if buckets > 1 else ():
             hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
         labels = (hashed % np.uint64(buckets)).astype(np.int64)
         yield from ((label, some) for label, some in by_label(table, labels) if only is None or label in only)
+
+
+def _placed(spool: Spool, parts: Sequence[int]) -> Iterator[tuple[int, pa.Table, pa.RecordBatch]]:
+    """Rows and their keys, with the place of the first."""
+    for part in parts:
+        place = int(spool.offsets[part])
+        for rows, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
+            yield place, rows, batch
+            place += rows.num_rows
 
 
 def _hash(column: pa.Array) -> Any:

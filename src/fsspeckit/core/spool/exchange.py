@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,22 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Labelled = Iterator[tuple[int, pa.Table]]
-Send = Callable[[int, range | None], Labelled]
-"""The rows of a part with their labels: of the labels in a range, or of all. Runs where the part is."""
+Send = Callable[[Sequence[int], range | None], Labelled]
+"""The rows of some parts with their labels: of the labels in a range, or of all. Runs where the parts are."""
 Read = Callable[[int], pa.Table | None]
 """The rows of a label, from all parts; `None` if there are none."""
 
 LABEL_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a merge, and how much there is of it: files to match or rewrite, rows to insert or reduce; and about
+    the bytes that all of it reads."""
+
+    name: Literal["match", "deduplicate", "rewrite", "insert"]
+    count: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +55,13 @@ class Runner(Protocol):
         """How many tasks run at once."""
 
     def map(
-        self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
+        self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
         """`function` over items, in order; `weight` is about the bytes that one of them has in memory at once."""
 
     def exchange(
         self,
-        step: str,
+        step: Step,
         spool: Spool,
         send: Send,
         receive: Callable[[Item, Read], Result],
@@ -62,7 +72,7 @@ class Runner(Protocol):
 
 def pull(spool: Spool, send: Send, label: int) -> pa.Table | None:
     """`Read` where the whole spool is at hand: nothing was sent, the rows are taken from where they are."""
-    tables = [table for part in range(len(spool.parts)) for _, table in send(part, range(label, label + 1))]
+    tables = [table for _, table in send(range(len(spool.parts)), range(label, label + 1))]
     return pa.concat_tables(tables) if tables else None
 
 

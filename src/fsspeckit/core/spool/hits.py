@@ -96,8 +96,10 @@ def _distinct(numbers: Any) -> frozenset[int]:
 
 
 def replaced_rows(spool: Spool, hits: pa.Table) -> pa.Table:
-    """For every hit its file, row group and position, and the source row to put there; columns are told by place."""
+    """For every hit, sorted by part, its file, row group and position, and the source row to put there; columns are
+    told by place."""
     parts = hits.column("part").to_numpy()
+    assert bool((parts[:-1] <= parts[1:]).all()), "rows come back part by part"
     tables = []
     for number in np.unique(parts).tolist():
         here = hits.filter(pa.array(parts == number)) if len(spool.parts) > 1 else hits

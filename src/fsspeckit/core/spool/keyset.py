@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.core.model import Match, MergeStrategy, Scan
 from fsspeckit.core.plan.confirm import KeyBatch, read_keys
-from fsspeckit.core.spool.exchange import Runner
+from fsspeckit.core.spool.exchange import Runner, Step
 from fsspeckit.core.spool.hits import HitRun, Hits, Meeting, hit_batch, write_hits
 from fsspeckit.core.spool.parts import RowId, Spool
 from fsspeckit.core.storage import Location
@@ -88,7 +88,7 @@ class IndexedKeys:
             scan = numbered[1]
             return max((scan.footer.row_groups[group].bytes for group in scan.row_groups), default=0)
 
-        hits = self._runner.map("match", search, list(enumerate(scans)), weight)
+        hits = self._runner.map(match_step(scans), search, list(enumerate(scans)), weight)
         batches = [batch for file in hits for batch in file]
         moved = np.flatnonzero(self._lookup.moved)
         samples = self._spool.samples(self._spool.row_ids(moved[:5].tolist()))
@@ -102,6 +102,15 @@ class IndexedKeys:
         ordered = pa.Table.from_batches(batches).sort_by([("part", "ascending")]).combine_chunks()
         borders = np.searchsorted(ordered.column("part").to_numpy(), np.arange(len(self._spool.parts) + 1))
         return [batch for start, end in pairwise(borders) for batch in ordered.slice(start, end - start).to_batches()]
+
+
+def match_step(scans: Sequence[Scan]) -> Step:
+    """Only key columns are read, and how wide they are is the same everywhere: rows count."""
+    return Step("match", len(scans), sum(map(scan_bytes, scans)))
+
+
+def scan_bytes(scan: Scan) -> int:
+    return 16 * sum(scan.footer.row_groups[group].rows for group in scan.row_groups)
 
 
 def hits_of(spool: Spool, scans: Sequence[Scan], batches: Iterable[pa.RecordBatch]) -> Hits:

@@ -3,7 +3,7 @@
     register(spark)
     frame.write.format("fsspeckit").option("key", "id").option("strategy", "upsert").mode("append").save("/lake/orders")
 
-Executors lay their rows down beside the data set (`spool`); the driver merges and commits them. Spark gives a data
+Executors lay their rows down beside the data set (`laid`); the driver merges and commits them. Spark gives a data
 source no session, so the merge itself is the work of one machine, by PyArrow or DuckDB: sources larger than
 `MAX_BYTES` are refused, and are for `SparkDatasetIO`, which spreads all of it.
 """
@@ -39,9 +39,9 @@ from fsspeckit.core.target.ledger import Batch
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
 from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
-from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_source, row_groups
-from fsspeckit.datasets.spark.spool import Laid, Spool, read_spool
+from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_files, row_groups
 
 # PyArrow holds the source in memory; DuckDB need not.
 MAX_BYTES = 1 << 30
@@ -250,7 +250,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _open(path: str) -> Any:
-    return open_source(path, None, read_footers)
+    return open_files([path], None, read_footers)
 
 
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from fsspeckit.core.spool.exchange import Step
 from fsspeckit.core.storage import Location
 
 _DESCRIPTION = "spark.job.description"
@@ -57,9 +58,15 @@ class Jobs:
             self._files = count
         self.describe(f"read the footers of {_files(count)}")
 
-    def describe_files(self, what: str, count: int) -> None:
-        """`match 12 of 400 files`"""
-        self.describe(f"{what} {count:,} of {_files(self._files)}" if self._files else f"{what} {_files(count)}")
+    def describe_step(self, step: Step) -> None:
+        """`match 12 of 400 files`, `write 1 new row`"""
+        if step.name == "insert":
+            self.describe(f"write {step.count:,} new row{'' if step.count == 1 else 's'}")
+        elif step.name == "deduplicate":
+            self.describe(f"reduce {step.count:,} rows to one per key")
+        else:
+            count = f"{step.count:,} of {_files(self._files)}" if self._files else _files(step.count)
+            self.describe(f"{step.name} {count}")
 
 
 def _files(count: int) -> str:

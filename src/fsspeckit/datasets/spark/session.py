@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import heapq
+import io
 import logging
 import os
 import pickle
@@ -25,9 +26,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
+from fsspeckit.core.local import LocalEngine
+from fsspeckit.core.spool.exchange import Step
 from fsspeckit.core.storage import FsspecStorage, Location
 from fsspeckit.datasets.spark.jobs import Jobs
 from fsspeckit.datasets.spark.shared import Shared, Unseen
@@ -41,6 +43,9 @@ OUTCOME = "task bigint, outcome binary"
 # Work that makes one more task worth its start.
 TASK_BYTES = 32 << 20
 TASKS_PER_CORE = 4
+DRIVER_BYTES = "spark.fsspeckit.driverBytes"
+# To open a file takes as long as to read so many bytes.
+FILE_BYTES = 256 << 10
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
@@ -74,10 +79,11 @@ class Report:
 class Cluster:
     """The executors of a session, what Spark's UI says of their work, and what they must be able to see."""
 
-    def __init__(self, spark: Any) -> None:
-        self.spark = spark
+    def __init__(self, spark: Any, scratch: str | None = None) -> None:
+        self.spark, self.scratch = spark, scratch
         self.jobs = Jobs(spark)
         self.shared = Shared()
+        self.here = LocalEngine()
 
     def check_running(self) -> None:
         """Of a session that was stopped Spark says that None has no attribute."""
@@ -87,29 +93,58 @@ class Cluster:
 
     @cached_property
     def parallelism(self) -> int:
-        """How many tasks Spark would run by default: the number of cores."""
-        numbers = self.spark.range(0, 1 << 14).select(F.spark_partition_id().alias("number"))
-        (row,) = numbers.agg(F.max("number").alias("last")).collect()
-        return int(row["last"]) + 1
+        """How many tasks Spark would run by default: the number of cores. Asking runs no job."""
+        context = getattr(self.spark, "sparkContext", None)
+        if context is not None:
+            return int(context.defaultParallelism)
+        with contextlib.redirect_stdout(io.StringIO()) as plan:  # Spark Connect tells it in a plan only
+            self.spark.range(0, 1 << 14).explain()
+        splits = re.search(r"splits=(?:Some\()?(\d+)", plan.getvalue())
+        return int(splits[1] if splits else self.spark.conf.get("spark.sql.shuffle.partitions"))
 
     @property
     def broadcast_bytes(self) -> int:
         """Spark's own bound for what is sent to every task."""
         return _bytes(self.spark.conf.get("spark.sql.autoBroadcastJoinThreshold"))
 
+    def is_small(self, step: Step) -> bool:
+        """Is it less work than to start a job? Then the driver does it."""
+        files = step.count if step.name in ("match", "rewrite") else 0
+        return step.bytes + FILE_BYTES * files <= _bytes(self.spark.conf.get(DRIVER_BYTES, "8m"))
+
+    @contextlib.contextmanager
+    def setting(self, name: str, value: str) -> Iterator[None]:
+        """Within the block, the session has another configuration."""
+        before = self.spark.conf.get(name, None)
+        self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            self.spark.conf.unset(name) if before is None else self.spark.conf.set(name, before)
+
     def map(
-        self,
-        step: str,
-        function: Callable[[list[Item]], list[Result]],
-        items: Sequence[Item],
-        weight: Callable[[Item], int],
+        self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
-        """`function` over lists of items, on executors; one result per item, in the items' order."""
+        """`function` over items, on executors; results in the items' order."""
         weights = [weight(item) for item in items]
         bins = spread(weights, self.task_count(weights))
-        outcomes = self.run(step, function, [[items[i] for i in members] for members in bins])
-        found = {i: result for members, results in zip(bins, outcomes) for i, result in zip(members, results)}
-        return [found[i] for i in range(len(items))]
+        outcomes = self.run(step, partial(_each, function), [[items[i] for i in members] for members in bins])
+        by_item = {i: result for members, results in zip(bins, outcomes) for i, result in zip(members, results)}
+        return [by_item[i] for i in range(len(items))]
+
+    def rows(
+        self, read: Callable[[int, list[int]], Iterator[pa.RecordBatch]], weights: Sequence[int], types: str
+    ) -> Any:
+        """A DataFrame of the rows that tasks read: each is given its number and the numbers of some items."""
+        bins, shared = spread(weights, self.task_count(weights)), self.shared
+
+        def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with carrying_errors(shared):
+                for batch in batches:
+                    for task in batch.column(0).to_pylist():
+                        yield from read(task, bins[task])
+
+        return self.spark.range(0, len(bins), 1, len(bins)).mapInArrow(remote, types)
 
     def run(self, step: str, function: Callable[[Item], Result], tasks: Sequence[Item]) -> list[Result]:
         """`function` over every item, each a task of its own; results in the tasks' order."""
@@ -163,6 +198,10 @@ def _tell(step: str, reports: list[Report]) -> None:
     )
 
 
+def _each(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    return [function(item) for item in items]
+
+
 def _remote(function: Callable[[Any], Any], packed: Sequence[bytes], shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -185,9 +224,14 @@ def outcome(task: int, work: Callable[[], Any], shared: Shared) -> pa.RecordBatc
     except (FsspeckitError, OSError) as error:
         result = shared.explain(error)
     executor = f"{socket.gethostname()}:{os.getppid()}"
-    size = len(result) if isinstance(result, list) else 1
-    report = Report(executor, size, time.monotonic() - started)
+    report = Report(executor, _items(result), time.monotonic() - started)
     return pa.RecordBatch.from_pydict({"task": [task], "outcome": [pickle.dumps((result, report))]})
+
+
+def _items(result: Any) -> int:
+    """How many items a result is of: work on several gives a list, or tells each by its number."""
+    results = list(result.values()) if isinstance(result, dict) else result
+    return sum(map(_items, results)) if isinstance(results, list) else 1
 
 
 @contextlib.contextmanager

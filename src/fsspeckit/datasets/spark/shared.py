@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsspeckit.core.errors import DatasetMergeError, FsspeckitError
+from fsspeckit.core.storage import LocalStorage, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class Unseen:
             "changed.",
             operation="spark",
         )
+
+
+def local_paths(storage: Storage, path: str) -> tuple[str, ...]:
+    """The path, if it is one that `os` can look for."""
+    return (path,) if isinstance(storage, LocalStorage) else ()
 
 
 def _absent(paths: Iterable[str]) -> list[str]:

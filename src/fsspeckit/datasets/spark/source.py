@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer, Shape
-from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed
+from fsspeckit.core.spool.store import SharedFolder, Store
+from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
@@ -27,9 +31,7 @@ from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.datasets.scan import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
-from fsspeckit.datasets.spark.parts import Part, PartWriter, conformed
-from fsspeckit.datasets.spark.scratch import Scratch
-from fsspeckit.datasets.spark.shared import Shared
+from fsspeckit.datasets.spark.shared import Shared, local_paths
 
 
 def is_frame(source: Any) -> bool:
@@ -43,70 +45,145 @@ def collated(names: Iterable[str], schema: Any) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
 
 
-@dataclass(frozen=True, slots=True)
+def _renamed(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    fields = [field.with_name(name) for field, name in zip(columns, names, strict=True)]
+    return pa.schema(fields, columns.metadata)
+
+
+def _spooled(
+    cluster: session.Cluster, shape: Shape, scratch: Scratch | None, write: Callable[[SharedFolder], Iterable[Part]]
+) -> Spool:
+    """The parts that are written into a folder which driver and executors see."""
+    store = _store(cluster, scratch)
+    try:
+        cluster.shared = replace(cluster.shared, scratch=local_paths(store.storage, store.folder))
+        cluster.jobs.describe("pin the source")
+        parts = tuple(write(store))
+        _check_seen(store, parts)
+    except BaseException:
+        store.close()
+        raise
+    return Spool(shape, store, parts)
+
+
+def _store(cluster: session.Cluster, scratch: Scratch | None) -> SharedFolder:
+    if scratch is None:
+        folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=cluster.scratch)
+        return SharedFolder(LocalStorage(), folder, temporary=True)
+    place = scratch()
+    return SharedFolder(place.storage, place.root)
+
+
+def _check_seen(store: SharedFolder, parts: Sequence[Part]) -> None:
+    """What executors wrote must be visible here: without a common file system nothing can be committed."""
+    if parts and store.storage.stat(store.at(parts[-1].rows_run.name)) is None:
+        raise DatasetMergeError(
+            f"Spark's executors wrote into {store.folder}, but it cannot be seen from here. Driver and executors "
+            "must share the file system that the data set is on (for `plan`, name a shared folder by scratch=).",
+            operation="pin",
+        )
+
+
+@dataclass(frozen=True)
 class Frame:
     """A Spark DataFrame; executors write what they compute of it straight into parts."""
 
+    cluster: session.Cluster
     frame: Any
     schema: pa.Schema
 
-    def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
+    def renamed(self, names: Sequence[str]) -> Source:
+        return replace(self, schema=_renamed(self.schema, names))
+
+    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
         check_keys(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
+        return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
+
+    def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
-        frame = plain.mapInArrow(_pin_partition(self.schema, shape, scratch, cluster.shared), session.OUTCOME)
-        return [part for parts in session.collect("pin", frame) for part in parts]
+        frame = plain.mapInArrow(_pin_partition(self.schema, shape, store, self.cluster.shared), session.OUTCOME)
+        return (part for parts in session.collect("pin", frame) for part in parts)
+
+    def close(self) -> None:
+        """The frame is the caller's."""
 
 
-def _pin_partition(given: pa.Schema, shape: Shape, scratch: Scratch, shared: Shared) -> Any:
+def _pin_partition(columns: pa.Schema, shape: Shape, store: Store, shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = (pa.Table.from_batches([batch]).rename_columns(given.names).cast(given) for batch in batches)
+        tables = (pa.Table.from_batches([batch]).rename_columns(columns.names).cast(columns) for batch in batches)
         context = TaskContext.get()
         assert context is not None
-        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, scratch), shared)
+        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, store), shared)
         for _ in tables:  # a refused row ends the reading early, but Spark wants its rows taken
             pass
 
     return remote
 
 
-def write_parts(tables: Iterable[pa.Table], shape: Shape, scratch: Scratch) -> list[Part]:
-    writer = PartWriter(scratch, shape)
+def write_parts(tables: Iterable[pa.Table], shape: Shape, store: Store) -> tuple[Part, ...]:
+    writer = PartWriter(store, shape)
     for table in conformed(tables, shape):
         writer.write(table)
     return writer.finish()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stream:
     """Rows that the driver's process has or reads; they pass through it batch by batch."""
 
+    cluster: session.Cluster
     reader: pa.RecordBatchReader
     schema: pa.Schema
 
-    def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
+    def renamed(self, names: Sequence[str]) -> Source:
+        return replace(self, schema=_renamed(self.schema, names))
+
+    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
         names, entries = self.schema.names, self.schema.metadata  # which tell of another calendar
         tables = (pa.Table.from_batches([batch]).rename_columns(names) for batch in self.reader)
-        return write_parts((t.replace_schema_metadata(entries) for t in tables), shape, scratch)
+        named = (table.replace_schema_metadata(entries) for table in tables)
+        return _spooled(self.cluster, shape, scratch, partial(write_parts, named, shape))
+
+    def close(self) -> None:
+        """The rows are the caller's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Files:
-    """Parquet files, read by executors with PyArrow: names and types that Spark does not know are no matter."""
+    """Parquet files, and the columns that they and their paths have."""
 
     files: tuple[tuple[Location, Footer], ...]
     schema: pa.Schema
-    columns: pa.Schema
-
-    def pin(self, cluster: session.Cluster, shape: Shape, scratch: Scratch) -> list[Part]:
-        read = partial(_pin_files, self.columns, self.schema.names, shape, scratch)
-        found = cluster.map("pin", read, self.files, lambda file: file[1].info.size)
-        return [part for parts in found for part in parts]
 
 
-def _pin_files(
-    columns: pa.Schema, names: list[str], shape: Shape, scratch: Scratch, files: list[tuple[Location, Footer]]
-) -> list[list[Part]]:
-    return [write_parts(row_groups(location, columns, names, footer), shape, scratch) for location, footer in files]
+@dataclass(frozen=True)
+class FilesSource:
+    """Parquet files, read by executors with PyArrow: names and types that Spark does not know are no matter."""
+
+    cluster: session.Cluster
+    files: Files
+    schema: pa.Schema
+
+    def renamed(self, names: Sequence[str]) -> Source:
+        return replace(self, schema=_renamed(self.schema, names))
+
+    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
+        return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
+
+    def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
+        read = partial(_pin_file, self.files.schema, self.schema.names, shape, store)
+        pinned = self.cluster.map("pin", read, self.files.files, lambda file: file[1].info.size)
+        return (part for parts in pinned for part in parts)
+
+    def close(self) -> None:
+        """Nothing is open between two steps."""
+
+
+def _pin_file(
+    columns: pa.Schema, names: list[str], shape: Shape, store: Store, file: tuple[Location, Footer]
+) -> tuple[Part, ...]:
+    location, footer = file
+    return write_parts(row_groups(location, columns, names, footer), shape, store)
 
 
 def row_groups(
@@ -130,27 +207,31 @@ def _column(table: pa.Table, footer: Footer, field: pa.Field, zone: str) -> Any:
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
 
 
-def open_source(source: Any, filesystem: Any, footers: ReadFooters) -> Frame | Stream | Files:
+def open_source(source: Any, cluster: session.Cluster, filesystem: Any, footers: ReadFooters) -> Source:
     """Take a source of any kind; nothing of it is read yet but footers."""
     if is_frame(source):
         frame = relaxed(source)
-        return Frame(frame, frame_schema(frame))
-    if not is_paths(source):
-        reader = to_reader(source, filesystem)
-        return Stream(reader, reader.schema)
-    paths = source if isinstance(source, (list, tuple)) else [source]
-    found = [_files(locate(path, filesystem), footers) for path in paths]
-    unified = found[0].schema if len(found) == 1 else unify_sources([files.schema for files in found])
-    return Files(tuple(file for files in found for file in files.files), unified, unified)
+        return Frame(cluster, frame, frame_schema(frame))
+    if is_paths(source):
+        files = open_files(source if isinstance(source, (list, tuple)) else [source], filesystem, footers)
+        return FilesSource(cluster, files, files.schema)
+    reader = to_reader(source, filesystem)
+    return Stream(cluster, reader, reader.schema)
+
+
+def open_files(paths: Sequence[Any], filesystem: Any, footers: ReadFooters) -> Files:
+    opened = [_files(locate(path, filesystem), footers) for path in paths]
+    unified = opened[0].schema if len(opened) == 1 else unify_sources([files.schema for files in opened])
+    return Files(tuple(file for files in opened for file in files.files), unified)
 
 
 def _files(location: Location, footers: ReadFooters) -> Files:
     """A Parquet file, or all data files of a directory with the columns that their paths name."""
     inside, infos = data_files(location)
-    found = footers(inside, infos, ())
-    unified = unify_footers(found)
-    columns = pa.schema([*unified, *path_fields(found, unified)], unified.metadata)
-    return Files(tuple((inside, footer) for footer in found), columns, columns)
+    read = footers(inside, infos, ())
+    unified = unify_footers(read)
+    columns = pa.schema([*unified, *path_fields(read, unified)], unified.metadata)
+    return Files(tuple((inside, footer) for footer in read), columns)
 
 
 def frame_schema(frame: Any) -> pa.Schema:
@@ -244,13 +325,3 @@ def _loose(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     return arrays.with_children(kind, lambda field: pa.field(field.name, _loose(field.type)))
-
-
-def check_seen(scratch: Scratch, parts: list[Part]) -> None:
-    """What executors wrote must be visible here: without a common file system nothing can be committed."""
-    if parts and scratch.size(f"{parts[-1].name}.rows") is None:
-        raise DatasetMergeError(
-            f"Spark's executors wrote into {scratch.folder}, but it cannot be seen from here. Driver and executors "
-            "must share the file system that the data set is on (for `plan`, name a shared folder by scratch=).",
-            operation="pin",
-        )

@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from fsspeckit.core.errors import DatasetMergeError
+from fsspeckit.core.spool.store import SharedFolder
 from fsspeckit.core.storage import LocalStorage, Location
-from fsspeckit.datasets.spark.scratch import Scratch, unique
 
 _A_DAY = 86_400
 
@@ -53,19 +53,15 @@ class Spool:
     def lay(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Laid | None:
         """On an executor: write the rows of a task, if it has any."""
         self._make()
-        name, rows, size, file, zone = unique("rows"), 0, 0, None, None
+        writer, zone = SharedFolder(LocalStorage(), self.folder).writer("rows"), None
         for batch in batches:
             if not batch.num_rows:
                 continue
             zone = next((f.type.tz for f in batch.schema if pa.types.is_timestamp(f.type) and f.type.tz), None)
-            file = file or Scratch(LocalStorage(), self.folder).writer(name, schema)
             for piece in pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches():
-                file.write(piece)
-                rows, size = rows + piece.num_rows, size + piece.nbytes
-        if file is None:
-            return None
-        file.close()
-        return Laid(os.path.join(self.folder, name), rows, size, zone)
+                writer.write(piece)
+        run = writer.finish()
+        return Laid(os.path.join(self.folder, run.name), run.rows, run.bytes, zone) if run.rows else None
 
     def _make(self) -> None:
         if not os.path.isdir(self.base):

@@ -1,0 +1,281 @@
+"""How keys meet: looked up where the target's are read, or joined by Spark when they are many.
+
+Few is what Spark itself would broadcast. Of many, key columns are joined and nothing but key columns. Every meeting
+ends up in a file of hits in the spool's folder, and only counts come back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F
+
+from fsspeckit.core.model import Match, MergeStrategy, Scan
+from fsspeckit.core.plan.confirm import read_keys
+from fsspeckit.core.spool.hits import HITS, HitRun, Hits, Meeting
+from fsspeckit.core.spool.keyset import Counts, IndexedKeys, Lookup, match_step, scan_bytes
+from fsspeckit.core.spool.parts import BATCH_ROWS, RowId, Spool
+from fsspeckit.core.spool.store import Store
+from fsspeckit.core.storage import Location
+from fsspeckit.datasets.spark.session import (
+    OUTCOME,
+    TASKS_PER_CORE,
+    Cluster,
+    carried_errors,
+    collect,
+    outcome,
+    spread,
+)
+from fsspeckit.datasets.spark.shared import Shared
+
+
+class LookedUpKeys:
+    """`core.spool.keyset.KeySet` of few keys: they pass through the driver, as they do in a broadcast join."""
+
+    def __init__(self, cluster: Cluster, spool: Spool) -> None:
+        self._cluster, self._spool = cluster, spool
+
+    @cached_property
+    def _indexed(self) -> IndexedKeys:
+        return IndexedKeys(self._spool, self._cluster.here)
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        return self._indexed.duplicates()
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        cluster, spool, step = self._cluster, self._spool, match_step(scans)
+        if not scans or cluster.is_small(step):
+            return self._indexed.meet(location, scans, strategy)
+        cluster.jobs.describe_step(step)
+        weights = [scan_bytes(scan) for scan in scans]
+        bins = spread(weights, cluster.task_count(weights))
+        tasks = [[(i, scans[i]) for i in members] for members in bins]
+        looked_up: list[_LookedUp] = cluster.run("match", partial(_look_up, location, spool), tasks)
+        counts = {number: groups for task in looked_up for number, groups in task.counts.items()}
+        met, moved = (_either([getattr(task, name) for task in looked_up], spool.rows) for name in ("met", "moved"))
+        gone = np.flatnonzero(moved)
+        samples = spool.samples(spool.row_ids(gone[:5].tolist()))
+        rows = {scans[number].footer.path: counts[number] for number in sorted(counts)}
+        match = Match(rows, int(met.sum()), len(gone), samples)
+        return Meeting(match, _hits(spool, [task.hits for task in looked_up], scans))
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """What one task met: counts by scan and row group, the hits, and as bits the source rows met and moved."""
+
+    counts: dict[int, dict[int, int]]
+    hits: HitRun
+    met: bytes
+    moved: bytes
+
+
+def _look_up(location: Location, spool: Spool, scans: list[tuple[int, Scan]]) -> _LookedUp:
+    """On an executor: the source's keys against the row groups of some files."""
+    lookup, writer = Lookup(spool), spool.store.writer("hits")
+    counts: dict[int, dict[int, int]] = {}
+    for number, scan in scans:
+        for batch in lookup.search(read_keys(location, scan, spool.shape), number):
+            writer.write(batch)
+            counts.setdefault(number, {})[batch.column("row_group")[0].as_py()] = batch.num_rows
+    return _LookedUp(counts, HitRun(writer.finish(), frozenset(counts)), _packed(lookup.met), _packed(lookup.moved))
+
+
+def _packed(rows: Any) -> bytes:
+    """Many tasks send one of these, but few rows are in more than one: compressed, all of them are about one bitmap."""
+    return zlib.compress(np.packbits(rows).tobytes(), level=1)
+
+
+def _either(packed: Sequence[bytes], rows: int) -> Any:
+    bits = np.zeros((rows + 7) // 8, dtype=np.uint8)
+    for bitmap in packed:
+        bits |= np.frombuffer(zlib.decompress(bitmap), dtype=np.uint8)
+    return np.unpackbits(bits, count=rows).astype(bool)
+
+
+def _hits(spool: Spool, runs: Iterable[HitRun], scans: Sequence[Scan]) -> Hits:
+    files = {scan.footer.path: number for number, scan in enumerate(scans)}
+    return Hits(spool.store, tuple(run for run in runs if run.run.rows), files)
+
+
+# -- many keys
+
+
+class JoinedKeys:
+    """`core.spool.keyset.KeySet` of many keys. Hits are gathered by source part, in row order."""
+
+    def __init__(self, cluster: Cluster, spool: Spool) -> None:
+        self._cluster, self._spool = cluster, spool
+        # Canonical columns are integers or bytes.
+        self._types = {f.name: "bigint" if f.type == pa.int64() else "binary" for f in spool.key_schema}
+
+    def duplicates(self) -> tuple[int, Sequence[RowId]]:
+        self._cluster.jobs.describe("look for duplicate keys")
+        names = [f"k{i}" for i in range(len(self._spool.shape.keys))]
+        counted = (
+            self._source_keys()
+            .groupBy(*names)
+            .agg(F.count(F.lit(1)).alias("times"), F.min(F.struct("part", "row")).alias("first"))
+        )
+        twice = counted.where("times > 1").select("first.part", "first.row")
+        with carried_errors():
+            firsts = twice.orderBy("part", "row").limit(5).collect()
+            count = twice.count() if len(firsts) == 5 else len(firsts)
+        return count, [(row["part"], row["row"]) for row in firsts]
+
+    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+        if not scans:
+            return Meeting(Match({}, 0), _hits(self._spool, (), scans))
+        self._cluster.jobs.describe_step(match_step(scans))
+        weights = [part.rows for part in self._spool.parts]
+        bins = spread(weights, min(len(weights), TASKS_PER_CORE * self._cluster.parallelism))
+        gathered = _by_part(self._joined(location, scans, bins), len(bins))
+        writing = gathered.mapInArrow(_write_hits(self._spool.store, self._cluster.shared), OUTCOME)
+        written: list[_Written] = collect("match", writing)
+        moved = sorted(row for task in written for row in task.moved_samples)[:5]
+        hits = _hits(self._spool, [task.hits for task in written], scans)
+        match = Match(
+            self._counts(hits.runs, scans),
+            sum(task.met for task in written),
+            sum(task.moved for task in written),
+            self._spool.samples(moved),
+        )
+        return Meeting(match, hits)
+
+    def _joined(self, location: Location, scans: Sequence[Scan], bins: Sequence[Sequence[int]]) -> Any:
+        ours = self._source_keys(bins).withColumnsRenamed({name: f"s_{name}" for name in self._types})
+        theirs = self._target_keys(location, scans)
+        # Spark takes the output of a Python function for tiny; unhinted, it would broadcast either side.
+        on = [F.col(f"s_{name}") == F.col(name) for name in self._types if name.startswith("k")]
+        joined = theirs.join(ours.hint("merge"), on, "inner")
+        moved = F.lit(False)
+        for name in self._types:
+            if name.startswith("p"):
+                moved = moved | ~F.col(name).eqNullSafe(F.col(f"s_{name}"))
+        return joined.select("file", "row_group", "position", "part", "row", "bin", moved.alias("moved"))
+
+    def _source_keys(self, bins: Sequence[Sequence[int]] = ()) -> Any:
+        """The source's canonical columns as a DataFrame, with part and row, and the bin that the part is in."""
+        spool, names = self._spool, [*self._types, "part", "bin", "row"]
+        bin_of = {part: number for number, members in enumerate(bins) for part in members}
+
+        def read(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+            for number in numbers:
+                row = 0
+                for batch in spool.read_keys(number):
+                    rows = pa.array(np.arange(row, row + batch.num_rows))
+                    part, bin_ = (_constant(n, batch.num_rows) for n in (number, bin_of.get(number, 0)))
+                    row += batch.num_rows
+                    yield pa.RecordBatch.from_arrays([*_for_spark(batch.columns), part, bin_, rows], names)
+
+        weights = [part.rows * 16 for part in spool.parts]
+        return self._cluster.rows(read, weights, f"{self._ddl}, part int, bin int, row bigint")
+
+    def _target_keys(self, location: Location, scans: Sequence[Scan]) -> Any:
+        names, shape = [*self._types, "file", "row_group", "position"], self._spool.shape
+
+        def read(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+            for number in numbers:
+                for batch in read_keys(location, scans[number], shape):
+                    columns = _for_spark([*batch.keys, *batch.partitions])
+                    rows = len(columns[0])
+                    file, group = (_constant(n, rows) for n in (number, batch.row_group))
+                    whole = pa.RecordBatch.from_arrays([*columns, file, group, pa.array(np.arange(rows))], names)
+                    yield from (whole.slice(start, BATCH_ROWS) for start in range(0, rows, BATCH_ROWS))
+
+        weights = [scan_bytes(scan) for scan in scans]
+        return self._cluster.rows(read, weights, f"{self._ddl}, file int, row_group int, position bigint")
+
+    @property
+    def _ddl(self) -> str:
+        return ", ".join(f"{name} {sql_type}" for name, sql_type in self._types.items())
+
+    def _counts(self, runs: Sequence[HitRun], scans: Sequence[Scan]) -> Counts:
+        """Matched rows by file and row group, counted by Spark: there may be many of each."""
+        if not runs:
+            return {}
+        store = self._spool.store
+
+        def read(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+            for number in numbers:
+                yield from (batch.select(["file", "row_group"]) for batch in store.read(runs[number].run))
+
+        frame = self._cluster.rows(read, [1] * len(runs), "file int, row_group int")
+        with carried_errors():
+            counted = frame.groupBy("file", "row_group").count().collect()
+        counts: Counts = {}
+        for row in sorted(counted):
+            counts.setdefault(scans[row["file"]].footer.path, {})[row["row_group"]] = row["count"]
+        return counts
+
+
+def _for_spark(columns: Iterable[pa.Array]) -> list[pa.Array]:
+    return [c if c.type == pa.int64() else c.cast(pa.binary()) for c in columns]
+
+
+def _constant(value: int, length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int32()), length)
+
+
+def _by_part(joined: Any, count: int) -> Any:
+    """All hits of a part in one task, in row order. Before Spark 4.1 hashing spreads the bins less evenly."""
+    place = getattr(joined, "repartitionById", joined.repartition)
+    return place(count, F.col("bin")).sortWithinPartitions("part", "row", "file", "row_group", "position")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    hits: HitRun
+    met: int
+    moved: int
+    moved_samples: tuple[RowId, ...]
+
+
+def _write_hits(store: Store, shared: Shared) -> Any:
+    def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        yield outcome(context.partitionId(), lambda: _store_hits(store, batches), shared)
+
+    return remote
+
+
+def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
+    """On an executor: hits sorted by source row into one run; a source row counts once, however often it was met."""
+    writer, met, moved, parts = store.writer("hits"), 0, 0, set()
+    samples: list[RowId] = []
+    last_met = last_moved = (-1, -1)
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        writer.write(pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in HITS], schema=HITS))
+        rows = _row_ids(batch)
+        fresh, last_met = _distinct(rows, last_met)
+        gone, last_moved = _distinct(rows[np.asarray(batch.column("moved"))], last_moved)
+        met, moved = met + len(fresh), moved + len(gone)
+        parts |= set(np.unique(rows["part"]).tolist())
+        samples += [(int(part), int(row)) for part, row in gone[: 5 - len(samples)]]
+    return _Written(HitRun(writer.finish(), parts=frozenset(parts)), met, moved, tuple(samples))
+
+
+def _row_ids(batch: pa.RecordBatch) -> Any:
+    ids = np.empty(batch.num_rows, dtype=[("part", np.int64), ("row", np.int64)])
+    ids["part"], ids["row"] = np.asarray(batch.column("part")), np.asarray(batch.column("row"))
+    return ids
+
+
+def _distinct(ordered: Any, last: RowId) -> tuple[Any, RowId]:
+    """The rows of a sorted run that were not seen before, and the last one."""
+    if not len(ordered):
+        return ordered, last
+    fresh = np.ones(len(ordered), dtype=bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    fresh[0] = (int(ordered[0]["part"]), int(ordered[0]["row"])) != last
+    return ordered[fresh], (int(ordered[-1]["part"]), int(ordered[-1]["row"]))
