@@ -73,7 +73,7 @@ def test_a_result_that_the_user_has_not_read_to_its_end(lake: str) -> None:
 
 def interfere(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> None:
     """Do something once the first portion of the source has been read, and more is to come."""
-    real = engine.portions
+    real = engine.portions  # type: ignore[attr-defined]
 
     def portions(*arguments: Any) -> Iterator[pa.Table]:
         for number, table in enumerate(real(*arguments)):
@@ -280,7 +280,7 @@ def test_the_private_database_is_made_once(lake: str, monkeypatch: pytest.Monkey
 
 def test_our_cursor_closes_even_if_the_source_does_not(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Recording()
-    opened = engine.open_source
+    opened = engine.open_source  # type: ignore[attr-defined]
 
     def stubborn(*arguments: Any) -> Any:
         source = opened(*arguments)

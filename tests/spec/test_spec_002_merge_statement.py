@@ -36,7 +36,7 @@ def lake(tmp_path: Path) -> str:
     return write_lake(tmp_path / "lake", files)
 
 
-def upsert(connection: Any, lake: str, strategy: str = "upsert", **options: Any) -> Any:
+def upsert(connection: Any, lake: str, strategy: Any = "upsert", **options: Any) -> Any:
     return DuckDBDatasetIO(connection).merge(SOURCE, lake, strategy=strategy, key_columns=["id"], **options)
 
 
@@ -322,7 +322,7 @@ def test_integration_with_incremental_rewrite_workflow(
     before = fingerprint(lake)
     from fsspeckit.datasets.duckdb import engine
 
-    original = engine.rewrite_file
+    original = engine.rewrite_file  # type: ignore[attr-defined]
 
     def failing(location: Any, shape: Any, job: Any, replacements: Any) -> Any:
         if job.footer.path == "f1.parquet":
