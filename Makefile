@@ -1,13 +1,14 @@
 # fsspeckit: `make help` lists everything.
 SHELL := /bin/bash
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo test test-old-duckdb test-old-spark torture soak fuzz check format bench big clean
+.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark torture soak fuzz check format hooks \
+	bench big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,8 +25,19 @@ $(READY): pyproject.toml
 demo: $(READY) ## build a small sample lake, plan a merge, merge, show what happened
 	@$(JAVA) && $(BIN)/fsspeckit demo
 
+quick: check ## check, and the tests that need no Java, in two minutes; PYTHON=python3.14 VENV=.venv-3.14 for another Python
+	$(BIN)/python -m pytest $$(scripts/quick-tests) --engines=pyarrow,duckdb -m "not slow" -n $(WORKERS) \
+		--dist worksteal $(ARGS)
+
 test: check ## all tests (and check); EXAMPLES=3000 draws more property examples
 	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(EXAMPLES),--examples=$(EXAMPLES)) $(ARGS)
+
+coverage: $(READY) ## what the tests of the PyArrow and DuckDB engines run, sub-processes and threads too, line by line
+	$(BIN)/python -m pytest $$(scripts/quick-tests) tests/crash tests/duckdb --engines=pyarrow,duckdb,duckdb-union \
+		-n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
+
+test-lowest: ## the quick tests with the lowest versions that pyproject.toml promises, in an environment of its own
+	scripts/test-lowest $(ARGS)
 
 test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, in an environment of its own
 	@$(JAVA) && scripts/test-old-duckdb $(ARGS)
@@ -44,14 +56,17 @@ fuzz: $(READY) ## N=10000 damaged files as source and target; MUTANT=4711 runs o
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
 		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-check: $(READY) ## ruff and mypy --strict
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+check: $(READY) ## ruff and mypy --strict, over tests, benchmarks and scripts as well
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
 
 format: $(READY) ## let ruff format and fix
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+hooks: $(READY) ## check before every commit
+	$(BIN)/python -m pre_commit install
 
 bench: $(READY) ## benchmarks, as ratios
 	$(BIN)/python benchmarks/merge_ratio.py
@@ -62,5 +77,11 @@ big: $(READY) ## merges far larger than the memory they are given: DuckDB and Sp
 	$(BIN)/python benchmarks/big_duckdb.py
 	@$(JAVA) && $(BIN)/python benchmarks/big_spark.py
 
+trace: $(READY) ## how many files and functions a two-row upsert runs through, and the lines of every room
+	@$(JAVA) && $(BIN)/python scripts/trace_merge.py $(ARGS)
+
+wheel: $(READY) ## build the wheel, and see that it installs and merges on its own
+	scripts/build-wheel
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

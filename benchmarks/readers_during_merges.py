@@ -47,7 +47,8 @@ def with_duckdb(lake: str) -> list[int]:
 def with_polars(lake: str) -> list[int]:
     import polars
 
-    return polars.read_parquet(f"{lake}/*.parquet")["n"].to_list()
+    numbers: list[int] = polars.read_parquet(f"{lake}/*.parquet")["n"].to_list()
+    return numbers
 
 
 def watch(read: Callable[[str], list[int]], replace: str, seconds: float) -> Counter[str]:

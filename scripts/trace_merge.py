@@ -62,7 +62,7 @@ def traced_upsert(engine: str, src: Path) -> set[CodeType]:
             result = io.merge(pa.table({"id": [3, 40], "status": ["paid", "new"]}), lake, "upsert", ["id"])
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
     assert (result.updated, result.inserted) == (1, 1), result
     return codes
 

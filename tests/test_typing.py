@@ -81,3 +81,29 @@ def test_slips_are_type_errors(tmp_path: Path) -> None:
         if "compresion" in call:
             assert 'Unexpected keyword argument "compresion"' in message
             assert 'did you mean "compression"' in message
+
+
+ARROW = """
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+def wrong(table: pa.Table) -> None:
+    pa.tabel({})
+    pc.is_nul(table)
+    pq.write_table(table)
+    pq.read_table("f.parquet", colums=["id"])
+    pq.ParquetFile("f.parquet", page_checksum=True)
+    pa.types.is_datetime(pa.int8())
+
+def right(table: pa.Table) -> None:
+    pq.write_table(table, "f.parquet", compression="zstd")
+    pq.ParquetFile("f.parquet", page_checksum_verification=True).schema_arrow
+    pc.sort_indices(table, sort_keys=[("id", "ascending")])
+"""
+
+
+def test_names_and_keywords_of_pyarrow_are_checked(tmp_path: Path) -> None:
+    body = ARROW.split("def right", maxsplit=1)[0]
+    wrong = [line.strip() for line in body.splitlines() if line.startswith("    ")]
+    assert sorted(errors_of(ARROW, tmp_path)) == sorted(wrong)

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -132,7 +133,8 @@ def test_html_is_whole_and_needs_nothing_else(report: MergePlan | MergeResult) -
     assert "prefers-color-scheme: dark" in text
     if report.files:
         assert len(checked.images) == 2
-        assert all(f"{g.name}: {g.files} file" in checked.images[0] for g in _groups(report))
+        groups: list[Any] = list(_groups(report))
+        assert all(f"{g.name}: {g.files} file" in checked.images[0] for g in groups)
 
 
 def _groups(report: MergePlan | MergeResult) -> list[object]:

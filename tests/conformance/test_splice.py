@@ -102,7 +102,7 @@ def by_duckdb(**options: Any) -> Callable[[Path], None]:
 
 def by_polars(**options: Any) -> Callable[[Path], None]:
     table = TABLE.select(["id", *FLAT, "list", "struct"])
-    return lambda path: pl.from_arrow(table).write_parquet(path, row_group_size=GROUP, **options)  # type: ignore[union-attr]
+    return lambda path: pl.from_arrow(table).write_parquet(path, row_group_size=GROUP, **options)
 
 
 def by_fastparquet(**options: Any) -> Callable[[Path], None]:

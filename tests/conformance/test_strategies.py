@@ -27,7 +27,7 @@ def lake(tmp_path: Path) -> str:
     return write_lake(tmp_path / "lake", files, row_group_size=4, compression="zstd")
 
 
-def by_id(path: str) -> dict[int, str]:
+def by_id(path: str) -> dict[int, Any]:
     found = rows(path)
     assert len({row["id"] for row in found}) == len(found)
     return {row["id"]: row["x"] for row in found}

@@ -158,7 +158,7 @@ def test_null_structs_with_required_fields(io: Any, tmp_path: Path, nest: bool) 
     kind = pa.struct([pa.field("a", pa.int64(), False), pa.field("b", pa.string(), False), pa.field("c", inner)])
     values = [None, {"a": 1, "b": "x", "c": {"n": [1]}}, {"a": 2, "b": "y", "c": None}]
     if nest:
-        kind, values = pa.list_(kind), [[value] for value in values]
+        kind, values = pa.list_(kind), [[value] for value in values]  # type: ignore[misc]
     table = pa.table({"id": [1, 2, 3], "s": pa.array(values, kind)})
     lake = write_lake(tmp_path / "lake", {"a.parquet": table})
     own = pq.ParquetFile(f"{lake}/a.parquet").read()

@@ -44,7 +44,7 @@ class Updates:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How often each row group was read."""
     counted: Counter[int] = Counter()
-    original = kernel.read_row_group
+    original = kernel.read_row_group  # type: ignore[attr-defined]
 
     def counting(location: Any, path: str, file: Any, group: int, *rest: Any, **named: Any) -> pa.Table:
         counted[group] += 1
@@ -112,7 +112,7 @@ class Scene:
 
 def test_a_touched_row_group_is_read_once_and_its_rows_are_asked_for_once(tmp_path: Path, reads: Counter[int]) -> None:
     scene = Scene(tmp_path)
-    changes = {g * SIZE + 3: {"x": -1.0, "name": f"new {g}"} for g in range(GROUPS)}
+    changes: dict[int, dict[str, Any]] = {g * SIZE + 3: {"x": -1.0, "name": f"new {g}"} for g in range(GROUPS)}
     updates = scene.updates(changes)
     scene.rewrite(updates)
     assert reads == dict.fromkeys(range(GROUPS), 1)
@@ -160,7 +160,9 @@ def test_a_row_of_another_key_replaces_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [2, 3, 64])
 def test_threads_write_the_same_bytes(tmp_path: Path, threads: int) -> None:
     scene = Scene(tmp_path, write_page_index=True, bloom_filter_options={"name": {"ndv": 100, "fpp": 0.01}})
-    changes = {g * SIZE: {"x": 7.5, "name": "new", "tags": [1, 2, 3]} for g in range(0, GROUPS, 3)}
+    changes = {
+        g * SIZE: {"x": 7.5, "name": "new", "tags": [1, 2, 3]} for g in range(0, GROUPS, 3)
+    }
     scene.rewrite(scene.updates(changes))
     alone = scene.new.read()
     one = (scene.staging / "new").stat().st_size
@@ -192,7 +194,7 @@ ODD = [_elsewhere, _later_field, _too_small]
 def test_what_cannot_be_copied_is_written_anew(tmp_path: Path, spoil: Any, reads: Counter[int]) -> None:
     scene = Scene(tmp_path)
     edit_footer(scene.path, spoil)
-    changes = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
+    changes: dict[int, dict[str, Any]] = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
     done = scene.rewrite(scene.updates(changes))
     assert done.copied == 0
     assert reads.keys() == set(range(GROUPS))
@@ -201,7 +203,7 @@ def test_what_cannot_be_copied_is_written_anew(tmp_path: Path, spoil: Any, reads
 
 def test_fresh_files_are_never_spliced(tmp_path: Path, reads: Counter[int]) -> None:
     scene = Scene(tmp_path)
-    changes = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
+    changes: dict[int, dict[str, Any]] = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
     updates = scene.updates(changes)
     done = scene.rewrite(updates, fresh=WriteOptions())
     assert done.copied == 0
@@ -230,7 +232,7 @@ def test_the_layout_changes_in_every_mode_and_leaves_nothing_behind(tmp_path: Pa
     wide = narrow.schema.set(1, pa.field("x", pa.int32()))
     scene = Scene(tmp_path, narrow)
     changes: dict[int, dict[str, Any]] = {5: {"x": 7}, 9 * SIZE: {"x": 1000}}
-    job = {"fresh": WriteOptions(max_rows_per_file=60)} if mode == "fresh" else {}
+    job: dict[str, Any] = {"fresh": WriteOptions(max_rows_per_file=60)} if mode == "fresh" else {}
     done = scene.rewrite(scene.updates(changes, wide), Shape(wide, tuple(wide.names), ("id",), ()), **job)
     assert sorted(p.name for p in scene.staging.iterdir()) == sorted(s.staged for s in done.staged)
     tables = [pq.read_table(scene.staging / s.staged) for s in done.staged]
@@ -275,7 +277,7 @@ def test_a_system_that_does_not_copy_within_the_kernel(tmp_path: Path, monkeypat
         raise OSError(errno.EXDEV, "another file system")
 
     scene = Scene(tmp_path)
-    changes = {5: {"x": 1.5}, 9 * SIZE: {"name": "new"}}
+    changes: dict[int, dict[str, Any]] = {5: {"x": 1.5}, 9 * SIZE: {"name": "new"}}
     scene.rewrite(scene.updates(changes))
     expected = (scene.staging / "new").read_bytes()
     monkeypatch.setattr(os, "copy_file_range", refuse)

@@ -80,7 +80,7 @@ def source_of(lake: str, partitioned: bool) -> pa.Table:
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate"])
 @pytest.mark.parametrize("use_merge", [None, False])
-def test_same_answer(strategy: str, partitioned: bool, use_merge: bool | None, tmp_path: Path) -> None:
+def test_same_answer(strategy: Any, partitioned: bool, use_merge: bool | None, tmp_path: Path) -> None:
     outcomes = []
     ways: list[tuple[str, dict[str, Any], Any]] = [
         ("pyarrow", {}, lambda table: table),
@@ -92,7 +92,7 @@ def test_same_answer(strategy: str, partitioned: bool, use_merge: bool | None, t
         table = source_of(lake, partitioned)
         table = pa.concat_tables([table, table.slice(10, 40)]) if strategy == "deduplicate" else table
         io = dataset_io(engine, **options)
-        mode = "full" if strategy in ("full_merge", "deduplicate") else "incremental"
+        mode: Any = "full" if strategy in ("full_merge", "deduplicate") else "incremental"
         result = io.write_parquet_dataset(given(table), lake, strategy, ["id"], rewrite_mode=mode)
         counts = (result.inserted, result.updated, result.deleted, result.target_count_after)
         outcomes.append((counts, multiset(rows(lake))))
@@ -213,7 +213,7 @@ def test_intervals_are_those_of_the_core(column: pa.Array) -> None:
 def test_order_keys_sort_as_values_do() -> None:
     from decimal import Decimal
 
-    columns = {
+    columns: dict[Any, list[Any]] = {
         pa.float64(): [float("-inf"), -1.5, -0.0, 1e-300, 2.0, float("inf"), float("nan")],
         pa.float32(): [-3.0, 0.0, 0.5, float("nan")],
         pa.uint64(): [0, 1, 2**63, 2**64 - 1],

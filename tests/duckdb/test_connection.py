@@ -68,13 +68,13 @@ BAD = {
 @pytest.mark.parametrize("use_merge", [None, False])
 @pytest.mark.parametrize("strategy", ["insert", "update", "upsert"])
 @pytest.mark.parametrize("source", GOOD)
-def test_same_after_success(con: Any, lake: str, source: str, strategy: str, use_merge: bool | None) -> None:
+def test_same_after_success(con: Any, lake: str, source: str, strategy: Any, use_merge: bool | None) -> None:
     before = snapshot(con)
     DuckDBDatasetIO(con, use_merge=use_merge).merge(
         path=lake,
         strategy=strategy,
         key_columns=["id"],
-        **GOOD[source],  # type: ignore[arg-type]
+        **GOOD[source],
     )
     assert snapshot(con) == before
     assert not in_transaction(con)

@@ -75,7 +75,7 @@ def test_a_result_that_the_user_has_not_read_to_its_end(lake: str) -> None:
 
 def interfere(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> None:
     """Do something once the first portion of the source has been read, and more is to come."""
-    real = local.conformed
+    real = local.conformed  # type: ignore[attr-defined]
 
     def conformed(*arguments: Any) -> Iterator[pa.Table]:
         for number, table in enumerate(real(*arguments)):
@@ -110,7 +110,7 @@ def test_a_statement_of_the_user_meanwhile(way: Any, lake: str, monkeypatch: pyt
 def test_threads_with_cursors_of_their_own_do_not_wait(tmp_path: Path) -> None:
     con = duckdb.connect()
     con.execute(f"CREATE TABLE shared AS {SQL}")
-    query = open_source(Sql(SQL), con, None)
+    query: Any = open_source(Sql(SQL), con, None)
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(upsert, con.cursor(), tmp_path / "lake", "FROM shared").result(timeout=60)
     query.close()
@@ -121,7 +121,7 @@ def test_threads_with_cursors_of_their_own_do_not_wait(tmp_path: Path) -> None:
 def test_others_wait_for_their_turn(kind: str, tmp_path: Path) -> None:
     """A relation does not tell its connection, so it waits whatever that is."""
     con = duckdb.connect()
-    query = open_source(Sql(SQL), con, None)
+    query: Any = open_source(Sql(SQL), con, None)
     with ThreadPoolExecutor(1) as pool:
         if kind == "sql":
             waiting = pool.submit(upsert, con, tmp_path / "lake")
@@ -136,7 +136,7 @@ def test_others_wait_for_their_turn(kind: str, tmp_path: Path) -> None:
 
 def test_one_within_the_other_is_no_deadlock(tmp_path: Path) -> None:
     con = duckdb.connect()
-    outer = open_source(Sql(SQL), con, None)
+    outer: Any = open_source(Sql(SQL), con, None)
     try:
         if MAY_BE_CUT:
             assert upsert(con, tmp_path / "lake").inserted == ROWS
@@ -282,10 +282,10 @@ def test_the_private_database_is_made_once(lake: str, monkeypatch: pytest.Monkey
 
 def test_our_cursor_closes_even_if_the_source_does_not(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Recording()
-    opened = engine.open_source
+    opened = engine.open_source  # type: ignore[attr-defined]
 
     def stubborn(*arguments: Any) -> Any:
-        source = opened(*arguments)
+        source: Any = opened(*arguments)
         source.close()
         return replace(source, close=lambda: (_ for _ in ()).throw(RuntimeError("stubborn")))
 

@@ -33,7 +33,7 @@ def source_for(lake: str) -> pa.Table:
     return rows.set_column(rows.column_names.index("id"), table.schema.field("id"), new_ids)
 
 
-def merged(engine: str, name: str, strategy: str, folder: Path, **options: Any) -> tuple[Any, Any, dict[str, bytes]]:
+def merged(engine: str, name: str, strategy: Any, folder: Path, **options: Any) -> tuple[Any, Any, dict[str, bytes]]:
     lake = str(shutil.copytree(DATA / name, folder))
     io = dataset_io(engine, **options)
     source = source_for(lake)
@@ -61,7 +61,7 @@ def test_same_bytes(name: str, strategy: str, use_merge: bool | None, tmp_path: 
 
 @pytest.mark.parametrize("strategy", ["full_merge", "deduplicate", "upsert"])
 @pytest.mark.parametrize("name", LAKES)
-def test_same_rows_when_all_is_rewritten(name: str, strategy: str, tmp_path: Path) -> None:
+def test_same_rows_when_all_is_rewritten(name: str, strategy: Any, tmp_path: Path) -> None:
     tables = []
     for engine in ("pyarrow", "duckdb"):
         lake = str(shutil.copytree(DATA / name, tmp_path / engine / "lake"))
@@ -107,7 +107,7 @@ def test_schema_of_new_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("use_merge", [None, False])
 @pytest.mark.parametrize("strategy", ["upsert", "deduplicate"])
-def test_a_database_that_sorts_backwards(tmp_path: Path, strategy: str, use_merge: bool | None) -> None:
+def test_a_database_that_sorts_backwards(tmp_path: Path, strategy: Any, use_merge: bool | None) -> None:
     """`default_order` holds for every cursor of a database, ours too."""
     connection = duckdb.connect()
     connection.execute("SET default_order = 'desc'")

@@ -128,7 +128,7 @@ def test_wrong_booleans_are_refused(tmp_path: Path) -> None:
                 path=str(tmp_path / "lake"),
                 strategy="upsert",
                 key_columns=["id"],
-                **arguments,  # type: ignore[arg-type]
+                **arguments,
             )
     assert not (tmp_path / "lake").exists()
 
@@ -156,7 +156,7 @@ def test_plain_sources_with_settings_of_arrow(kind: str, setting: str, use_merge
     """Keys, partitions and rows go through our own tables and come back whatever the settings say."""
     con = duckdb.connect()
     con.execute(setting)
-    values = KEYS[kind]
+    values: Any = KEYS[kind]
     size = len(values)
     old = {"id": values[:-1], "x": [b"old"] * (size - 1), "l": [["old", None]] * (size - 1), "p": ["a"] * (size - 1)}
     new = {"id": values, "x": [b"new"] * size, "l": [["new"]] * size, "p": ["a"] * size}

@@ -135,8 +135,8 @@ def _change(place: tuple[Any, Any], random: Dice) -> None:
         new = random.choice(_NUMBERS) if random.random() < 0.6 else value + random.choice((-2, -1, 1, 2))
         holder[at] = (kind, new) if isinstance(holder, dict) else new
     elif isinstance(value, bytes):
-        new = _other_bytes(value, random)
-        holder[at] = (kind, new) if isinstance(holder, dict) else new
+        other = _other_bytes(value, random)
+        holder[at] = (kind, other) if isinstance(holder, dict) else other
     else:
         _drop_or_double(holder, at, random)
 

@@ -119,13 +119,16 @@ def _recast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
+_COIN: Any = st.booleans()
+
+
 @st.composite
 def cases(draw: st.DrawFn, strategies: tuple[str, ...]) -> Case:
     keys = draw(st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=3, unique=True))
     payload = draw(st.lists(st.sampled_from(sorted(PAYLOADS)), min_size=1, max_size=3, unique=True))
     partitions = draw(st.lists(st.sampled_from(sorted(PARTITIONS)), max_size=2, unique=True))
     kinds = {n: (KEYS | PAYLOADS | PARTITIONS)[n] for n in (*keys, *payload, *partitions)}
-    if partitions and draw(st.booleans()):
+    if partitions and draw(_COIN):
         keys = [*keys, partitions[0]]
     row = st.fixed_dictionaries({n: st.sampled_from(k.values) for n, k in kinds.items()})
     files = draw(_files(kinds, keys, partitions, row))
@@ -168,7 +171,7 @@ def _source(
     homes = {key_of(r, keys): {p: r[p] for p in partitions} for r in target}
     for drawn in draw(st.lists(row, max_size=8)):
         chosen = dict(drawn)
-        if target and draw(st.booleans()):
+        if target and draw(_COIN):
             existing = draw(st.sampled_from(target))
             chosen |= {k: existing[k] for k in keys}
         key = key_of(chosen, keys)

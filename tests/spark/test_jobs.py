@@ -85,7 +85,8 @@ def test_a_session_that_was_stopped_is_told(spark: Any, lake: str, monkeypatch: 
     io = SparkDatasetIO(spark)
     with monkeypatch.context() as stopped:
         stopped.setattr(spark.sparkContext, "_jsc", None)  # what `stop` leaves; others still need this one
-        for target in ({"path": lake}, {"table": "orders"}):
+        targets: list[Any] = [{"path": lake}, {"table": "orders"}]
+        for target in targets:
             with pytest.raises(ArgumentError, match="The Spark session was stopped"):
                 io.merge(pa.table({"id": [1], "x": ["new"]}), strategy="upsert", key_columns=["id"], **target)
     assert io.merge(pa.table({"id": [1], "x": ["new"]}), lake, "upsert", ["id"]).updated == 1

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import Shape
 from fsspeckit.core.spool.exchange import Labelled, Task, by_label
-from fsspeckit.core.spool.parts import PartWriter, Spool
+from fsspeckit.core.spool.parts import Part, PartWriter, Spool
 from fsspeckit.core.spool.store import SharedFolder
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.spark import shuffle
@@ -34,7 +34,7 @@ def executors_cannot_import_this_file() -> Iterator[None]:
 
 def spooled(folder: Path, parts: int, rows: int) -> Spool:
     shape, store = Shape(SCHEMA, ("id", "x"), ("id",), ()), SharedFolder(LocalStorage(), str(folder))
-    written = []
+    written: list[Part] = []
     for part in range(parts):
         writer, ids = PartWriter(store, shape), range(part * rows, (part + 1) * rows)
         writer.write(pa.table({"id": ids, "x": [f"row {i}" for i in ids]}, SCHEMA))
@@ -104,9 +104,10 @@ def test_many_records_come_a_few_at_a_time(spark: Any, tmp_path: Path, monkeypat
 
     spool = spooled(tmp_path, 1, 200)
     monkeypatch.setattr(shuffle, "_receive", counting)
-    (((_, labels), largest),) = shuffle.shuffle(
+    received: Any = shuffle.shuffle(
         Cluster(spark), "rewrite", spool, by_remainder(spool, 200), tell, tasks_of(range(200))
     )
+    (((_, labels), largest),) = received
     assert [labels[i]["id"] for i in range(200)] == [[i] for i in range(200)]
     assert 1 < largest <= shuffle.RECORDS_PER_BATCH
     assert spark.conf.get(setting) == before

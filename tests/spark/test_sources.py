@@ -69,7 +69,8 @@ def test_a_path_is_read_by_executors(io: SparkDatasetIO, lake: str, tmp_path: Pa
 
 def steps(caplog: pytest.LogCaptureFixture) -> dict[str, int]:
     """How many items executors took in each step."""
-    return {str(r.args[0]): int(r.args[1]) for r in caplog.records if r.name == "fsspeckit.spark" and r.args}  # type: ignore[index, arg-type]
+    told: list[Any] = [r.args for r in caplog.records if r.name == "fsspeckit.spark" and r.args]
+    return {str(step): int(items) for step, items, *_ in told}
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one file", "a list"])
@@ -228,7 +229,7 @@ def test_an_unreadable_file_is_named(spark: Any, io: SparkDatasetIO, lake: str, 
 def test_executors_without_the_package_are_told_of(spark: Any, io: SparkDatasetIO, lake: str) -> None:
     def fail(batches: Any) -> Any:
         raise ModuleNotFoundError("No module named 'fsspeckit'")
-        yield
+        yield  # type: ignore[unreachable]
 
     broken = spark.range(3).mapInArrow(fail, "id bigint, x string")
     with pytest.raises(DatasetMergeError, match=r"cannot import fsspeckit.*Install fsspeckit there, ship it"):
@@ -236,7 +237,7 @@ def test_executors_without_the_package_are_told_of(spark: Any, io: SparkDatasetI
 
 
 @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate"])
-def test_a_large_source_does_what_a_small_one_does(large: Any, tmp_path: Path, strategy: str) -> None:
+def test_a_large_source_does_what_a_small_one_does(large: Any, tmp_path: Path, strategy: Any) -> None:
     files = {
         f"part={p}/f{i}.parquet": pa.table({"id": range(100 * i + 10 * p, 100 * i + 10 * p + 10), "x": [f"{p}"] * 10})
         for i in range(3)
@@ -248,7 +249,7 @@ def test_a_large_source_does_what_a_small_one_does(large: Any, tmp_path: Path, s
         source = pa.concat_tables([source, source.set_column(1, "x", pa.array([f"z{i}" for i in ids]))])
     results, lakes = [], [write_lake(tmp_path / name, files) for name in ("spark", "arrow")]
     for io, path in zip((SparkDatasetIO(large), PyArrowDatasetIO()), lakes, strict=True):
-        order = {"dedup_order_by": ["x"]} if strategy == "deduplicate" else {}
+        order: Any = {"dedup_order_by": ["x"]} if strategy == "deduplicate" else {}
         results.append(io.write_parquet_dataset(source, path, strategy, ["id"], **order))
     counts = [(r.inserted, r.updated, r.deleted, r.target_count_after) for r in results]
     assert counts[0] == counts[1]

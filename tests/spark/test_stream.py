@@ -82,7 +82,7 @@ def test_a_batch_without_effect_writes_nothing(spark: Any, io: SparkDatasetIO, l
 
 @pytest.mark.parametrize("strategy", ["upsert", "update"])
 def test_a_batch_without_effect_makes_no_data_set(
-    spark: Any, io: SparkDatasetIO, tmp_path: Path, strategy: str
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, strategy: Any
 ) -> None:
     new = tmp_path / "new"
     io.foreach_batch(str(new), ["id"], strategy=strategy, app_id="events")(frame(spark, {}), 0)

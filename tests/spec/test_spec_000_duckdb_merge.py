@@ -65,7 +65,7 @@ def test_composite_keys_work_for_upsert(tmp_path: Path) -> None:
 def test_conservative_pruning_and_key_scan_confirmation(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """f0 and f1 are excluded by statistics; f2 holds 25, f3 might by its bounds (20..49) but does not."""
     read: list[tuple[str, Any]] = []
-    original = confirm.read_row_group
+    original = confirm.read_row_group  # type: ignore[attr-defined]
 
     def spy(location: Any, path: str, file: Any, group: int, columns: Any = None) -> pa.Table:
         read.append((path, columns))
@@ -99,7 +99,7 @@ def test_parquet_metadata_is_the_default_metadata_source(lake: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["update", "upsert"])
 def test_write_parquet_dataset_incremental_delegates_to_merge(
-    lake: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+    lake: str, strategy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[core.Request] = []
     original = core.run

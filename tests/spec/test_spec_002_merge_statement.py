@@ -37,7 +37,7 @@ def lake(tmp_path: Path) -> str:
     return write_lake(tmp_path / "lake", files)
 
 
-def upsert(connection: Any, lake: str, strategy: str = "upsert", **options: Any) -> Any:
+def upsert(connection: Any, lake: str, strategy: Any = "upsert", **options: Any) -> Any:
     return DuckDBDatasetIO(connection).merge(SOURCE, lake, strategy=strategy, key_columns=["id"], **options)
 
 
@@ -321,7 +321,7 @@ def test_integration_with_incremental_rewrite_workflow(
 ) -> None:
     """Two files are affected; when the second cannot be staged, neither is replaced. One way is used for both."""
     before = fingerprint(lake)
-    original = rewriting.rewrite_file
+    original = rewriting.rewrite_file  # type: ignore[attr-defined]
 
     def failing(location: Any, shape: Any, job: Any, replacements: Any) -> Any:
         if job.footer.path == "f1.parquet":

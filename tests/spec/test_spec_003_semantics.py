@@ -116,7 +116,7 @@ def test_the_target_is_touched_by_filtered_reads(io: Any, lake: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_merge_parquet_dataset_pyarrow(lake: str, strategy: str) -> None:
+def test_merge_parquet_dataset_pyarrow(lake: str, strategy: Any) -> None:
     result = merge_parquet_dataset_pyarrow(pa.table({"id": [5, 99], "x": ["n"] * 2}), lake, strategy, ["id"])
     assert result.strategy == strategy
     assert len(rows(lake)) == {"update": 30, "full_merge": 2}.get(strategy, 31)

@@ -58,7 +58,7 @@ def executor_process(spark: Any) -> int:
 def survives(io: SparkDatasetIO, lake: str) -> dict[str, Any]:
     """A random source, and an executor killed after the pin: is what was merged what was pinned?"""
     seen: dict[int, float] = {}
-    profile = merge.profile_of
+    profile = merge.profile_of  # type: ignore[attr-defined]
 
     def kill_then_profile(spool: Spool, keys: Any) -> Any:
         for part in range(len(spool.parts)):

@@ -43,7 +43,7 @@ def source(spark: Any) -> tuple[Any, pa.Table]:
     return frame, frame.toArrow()
 
 
-def same(root: Path, spark: Any, name: str, *strategies: str) -> list[bool]:
+def same(root: Path, spark: Any, name: str, *strategies: Any) -> list[bool]:
     """By Spark Connect and by PyArrow: same counts, same rows?"""
     found = []
     for strategy in strategies:
@@ -135,7 +135,7 @@ def run_stream(root: Path, spark: Any, lake: Path, start: Callable[[Any], Any]) 
     for _ in range(2):
         frame = spark.readStream.schema("id bigint, x string").option("maxFilesPerTrigger", 1).json(str(raw))
         writer = frame.writeStream.option("checkpointLocation", f"{lake} checkpoint").trigger(availableNow=True)
-        patiently(lambda writer=writer: start(writer).awaitTermination())
+        patiently(lambda writer=writer: start(writer).awaitTermination())  # type: ignore[misc]
         counts.append(pq.read_table(lake).num_rows)
     return counts
 

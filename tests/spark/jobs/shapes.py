@@ -48,15 +48,15 @@ def same(spark: Any, lake: Path, model: dict[Any, Any], keys: list[str]) -> bool
 
 def composite(io: SparkDatasetIO, lake: Path) -> dict[str, Any]:
     """A key of three columns; each alone is in many rows, and so is each pair."""
-    model = {}
+    model: dict[Any, Any] = {}
     for number in range(8):
         keys = [(f"r{n % 3}", n // 3, n % 5 == 0) for n in range(number * 300, number * 300 + 300)]
         region, count, flag = (list(column) for column in zip(*keys, strict=True))
         write(lake, number, pa.table({"region": region, "n": count, "flag": flag, "x": ["old"] * 300}))
         model |= dict.fromkeys(keys, "old")
-    flag = "if(id % 2 = 0, id % 5 = 0, id % 5 <> 0) flag"
+    flag_column = "if(id % 2 = 0, id % 5 = 0, id % 5 <> 0) flag"
     frame = io.spark.range(1, 4000, 7, 4).selectExpr(
-        "concat('r', id % 3) region", "id div 3 n", flag, "concat('new', id) x"
+        "concat('r', id % 3) region", "id div 3 n", flag_column, "concat('new', id) x"
     )
     result = io.merge(frame, str(lake), "upsert", ["region", "n", "flag"])
     for n in range(1, 4000, 7):
@@ -66,7 +66,7 @@ def composite(io: SparkDatasetIO, lake: Path) -> dict[str, Any]:
 
 def skewed(io: SparkDatasetIO, lake: Path) -> dict[str, Any]:
     """Nine of ten rows of the source lie in the range of one file of twenty, and keys are joined."""
-    model = {}
+    model: dict[Any, Any] = {}
     for number in range(20):
         ids = range(number * 5000, number * 5000 + 5000)
         write(lake, number, pa.table({"id": ids, "x": ["old"] * 5000}))

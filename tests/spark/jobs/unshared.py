@@ -64,7 +64,8 @@ def error_of(call: Any, lake: str) -> str:
 def main(folder: str) -> None:
     root = Path(folder)
     lakes, scratch = root / "lakes", root / "scratch"
-    lakes.mkdir(), scratch.mkdir()
+    lakes.mkdir()
+    scratch.mkdir()
     hide_from_workers(lakes, root / "python")
     spark = local_session(**SMALL, **{"spark.pyspark.python": str(root / "python")})
     print(json.dumps(errors(spark, lakes, scratch)))

@@ -1,0 +1,54 @@
+"""What is built and what runs around it: the version in one place, the shipped zip, the scripts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import fsspeckit
+from fsspeckit.ship import make_zip
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str, **environment: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment or None)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_version_stands_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/fsspeckit/__init__.py"
+    spelled = [p.name for p in (ROOT / "src").rglob("*.py") if f'"{fsspeckit.__version__}"' in p.read_text()]
+    assert spelled == ["__init__.py"]
+
+
+def test_the_zip_for_executors_knows_its_version(tmp_path: Path) -> None:
+    """Alone: no package of that name is installed beside it."""
+    make_zip(tmp_path / "fsspeckit.zip")
+    code = "import fsspeckit; print(fsspeckit.__version__, fsspeckit.__file__)"
+    told = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
+    assert told.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
+
+
+def test_the_lowest_versions_are_those_promised() -> None:
+    lowest = run(sys.executable, "scripts/lowest.py").split()
+    assert {"pyarrow==21.*", "numpy==1.26.*", "duckdb==1.1.3", "pyspark[connect]==4.0.*"} <= set(lowest)
+
+
+def test_the_trace_of_a_merge() -> None:
+    told = run(sys.executable, "scripts/trace_merge.py", "--engines=pyarrow", "--list")
+    files, functions = map(int, re.search(r"^pyarrow +(\d+) +(\d+)$", told, re.MULTILINE).groups())  # type: ignore[union-attr]
+    assert 10 < files < functions < 1000
+    assert re.search(r"fsspeckit/core/merge\.py  \d+", told)
+    assert re.search(r"^core/values +\d{3,4}$", told, re.MULTILINE)
+
+
+def test_what_the_quick_tests_name_is_there() -> None:
+    named = [word.removeprefix("--ignore=") for word in run("scripts/quick-tests").split()]
+    assert [path for path in named if not (ROOT / path).exists()] == []
