@@ -14,7 +14,7 @@ from fsspeckit.core.errors import FsspeckitError, UnreadableFileError
 from fuzz import oracle
 from fuzz.case import Case, Finding, content
 from fuzz.source import SourceTrial
-from fuzz.target import TargetTrial
+from fuzz.target import SplicedTrial, TargetTrial
 
 Phase = Callable[[str], None]
 
@@ -23,7 +23,7 @@ def run(case: Case, folder: Path, phase: Phase) -> str:
     """What came of it, in a word or two; `Finding` if it may not be. `phase` is told who is at work."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lake").mkdir(parents=True)
-    trial = (SourceTrial if case.role == "source" else TargetTrial)(case, folder)
+    trial = {"source": SourceTrial, "target": TargetTrial, "spliced target": SplicedTrial}[case.role](case, folder)
     trial.prepare()
     before = content(folder)
     phase("fsspeckit")
