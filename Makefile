@@ -52,9 +52,11 @@ torture: $(READY) ## a stream killed ten times, a source larger than the driver,
 soak: $(READY) ## random merges of all engines, killed and recovered, against a model; MINUTES=10
 	@$(JAVA) && cd tests && ../$(BIN)/python -m soak.run --minutes $(or $(MINUTES),10) $(ARGS)
 
-fuzz: $(READY) ## N=10000 damaged files as source and target; MUTANT=4711 runs one of them again
+fuzz: $(READY) ## N=10000 damaged files as source and target, then 3000 to splice; MUTANT=4711 runs one again (ARGS=--splice)
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
 		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --splice --workers $(WORKERS) \
+		--n $(or $(SPLICED),3000) $(if $(SEED),--seed $(SEED)))
 
 check: $(READY) ## ruff and mypy --strict, over tests, benchmarks and scripts as well
 	$(BIN)/python -m ruff check .

@@ -160,9 +160,7 @@ def test_a_row_of_another_key_replaces_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [2, 3, 64])
 def test_threads_write_the_same_bytes(tmp_path: Path, threads: int) -> None:
     scene = Scene(tmp_path, write_page_index=True, bloom_filter_options={"name": {"ndv": 100, "fpp": 0.01}})
-    changes = {
-        g * SIZE: {"x": 7.5, "name": "new", "tags": [1, 2, 3]} for g in range(0, GROUPS, 3)
-    }
+    changes = {g * SIZE: {"x": 7.5, "name": "new", "tags": [1, 2, 3]} for g in range(0, GROUPS, 3)}
     scene.rewrite(scene.updates(changes))
     alone = scene.new.read()
     one = (scene.staging / "new").stat().st_size

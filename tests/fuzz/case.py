@@ -32,9 +32,15 @@ class Case:
     mutant: bytes
 
     @classmethod
-    def of(cls, seed: int, number: int, samples: list[Sample]) -> Case:
+    def of(cls, seed: int, number: int, samples: list[Sample], splice: bool = False) -> Case:
+        """`splice` is for files of which most is to be copied: their footers and the headers of their pages."""
         random = Dice(f"{seed}:{number}")
         sample = random.choice(samples)
+        if splice:
+            random.regions = (55, 45, 0, 0)
+            mutant = mutate(sample.file, random) if number % 50 else sample.file
+            engine = random.choices(("pyarrow", "duckdb"), (95, 5))[0]
+            return cls(number, sample, "spliced target", engine, random.choice(("update", "upsert")), "path", mutant)
         role = random.choice(("source", "target"))
         engine = random.choices(("pyarrow", "duckdb"), (80, 20))[0]
         operation = random.choice((*MERGES, "plan") if role == "source" else (*MERGES, *LOOKS))

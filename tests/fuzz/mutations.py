@@ -17,9 +17,10 @@ _BYTES = (0x00, 0x01, 0x0B, 0x0C, 0x0D, 0x0E, 0x15, 0x18, 0x19, 0x7F, 0x80, 0xC3
 
 
 class Dice(Random):
-    """Random numbers, and where the pages of the file begin."""
+    """Random numbers, where the pages of the file begin, and how often each region is struck."""
 
     headers: tuple[int, ...] = ()
+    regions: tuple[int, ...] = (60, 25, 2, 13)
 
 
 def mutate(raw: bytes, random: Dice) -> bytes:
@@ -49,7 +50,7 @@ def _headers(raw: bytes) -> tuple[int, ...]:
 def _place(raw: bytes, random: Dice) -> int:
     """A byte: of the footer, of a page's header, of the last eight, or any."""
     begin, end = _footer(raw)
-    region = random.choices(("footer", "header", "tail", "any"), (60, 25, 2, 13))[0]
+    region = random.choices(("footer", "header", "tail", "any"), random.regions)[0]
     if region == "header":
         return min(len(raw) - 1, random.choice(random.headers) + random.randrange(40))
     if region == "tail":

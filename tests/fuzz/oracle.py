@@ -38,6 +38,24 @@ def read(raw: bytes, columns: list[str] | None = None) -> list[pa.Table]:
         raise Unread(str(error)) from error
 
 
+def read_groups(raw: bytes) -> list[pa.Table | None]:
+    """The row groups of a file, one by one; `None` for one that PyArrow does not read, or not all of."""
+    try:
+        file = _open(raw)
+        groups = range(file.num_row_groups)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Unread(str(error)) from error
+    tables: list[pa.Table | None] = []
+    for group in groups:
+        try:
+            table = file.read_row_group(group)
+            _validate(table)
+            tables.append(table if table.num_rows == file.metadata.row_group(group).num_rows else None)
+        except (pa.ArrowException, OSError, ValueError, KeyError, IndexError):
+            tables.append(None)
+    return tables
+
+
 def _validate(table: pa.Table) -> None:
     """Offsets and indexes within bounds. Text that is not UTF-8 and times beyond midnight stay as they are."""
     try:

@@ -53,8 +53,8 @@ class Summary:
 class Child:
     """A process that runs mutants one by one, and says who is at work."""
 
-    def __init__(self, seed: int) -> None:
-        command = [sys.executable, "-m", "fuzz.run", "--seed", str(seed), "--child"]
+    def __init__(self, seed: int, splice: bool) -> None:
+        command = [sys.executable, "-m", "fuzz.run", "--seed", str(seed), "--child", *(["--splice"] if splice else [])]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         found_at = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
         self.process = subprocess.Popen(command, env=found_at, **pipes)  # type: ignore[call-overload]
@@ -101,12 +101,12 @@ class Child:
         self.process.wait()
 
 
-def fuzz(seed: int, numbers: range, workers: int = 2) -> Summary:
+def fuzz(seed: int, numbers: range, workers: int = 2, splice: bool = False) -> Summary:
     """Run mutants in child processes."""
     summary, waiting, lock = Summary(), iter(numbers), threading.Lock()
 
     def work() -> None:
-        child = Child(seed)
+        child = Child(seed, splice)
         while True:
             with lock:
                 number = next(waiting, None)
@@ -114,8 +114,10 @@ def fuzz(seed: int, numbers: range, workers: int = 2) -> Summary:
                 break
             kind, text, phase = child.ask(number)
             if kind in ("died", "hang"):
-                child = Child(seed)
-                kind, text, child = _judge(child, seed, number, kind, text, phase)
+                child = Child(seed, splice)
+                kind, text = _judge(child, number, kind, text, phase)
+                if child.process.poll() is not None:
+                    child = Child(seed, splice)
             with lock:
                 summary.add(number, kind, text)
         child.close()
@@ -126,24 +128,24 @@ def fuzz(seed: int, numbers: range, workers: int = 2) -> Summary:
     return summary
 
 
-def _judge(child: Child, seed: int, number: int, kind: str, text: str, phase: str) -> tuple[str, str, Child]:
+def _judge(child: Child, number: int, kind: str, text: str, phase: str) -> tuple[str, str]:
     """A process that died while we were at work: would PyArrow alone have died as well?"""
     if phase == "pyarrow":
-        return ("abort", f"PyArrow alone {kind} {text}; refused or not read by us", child)
+        return "abort", f"PyArrow alone {kind} {text}; refused or not read by us"
     again, _, _ = child.ask(number, only_pyarrow=True)
     if again in ("died", "hang"):
-        return "abort", f"{kind} {text}, as PyArrow alone does", Child(seed)
-    return "finding", f"{kind} {text}; PyArrow alone does not", child
+        return "abort", f"{kind} {text}, as PyArrow alone does"
+    return "finding", f"{kind} {text}; PyArrow alone does not"
 
 
-def child(seed: int) -> None:
+def child(seed: int, splice: bool) -> None:
     _limit_memory()
     known = samples()
     say = os.fdopen(os.dup(1), "w", buffering=1)
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="fuzz-") as folder:
         for line in sys.stdin:
             number, only_pyarrow = json.loads(line)
-            case = Case.of(seed, number, known)
+            case = Case.of(seed, number, known, splice)
             kind, text = _run(case, Path(folder) / "trial", only_pyarrow, say)
             say.write(json.dumps({"kind": kind, "text": text}) + "\n")
 
@@ -171,7 +173,7 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def report(summary: Summary, seed: int, count: int, seconds: float) -> str:
+def report(summary: Summary, seed: int, count: int, seconds: float, splice: bool = False) -> str:
     known = samples()
     lines = [f"{count} mutants (seed {seed}) in {seconds:.0f} s"]
     lines += [f"  {n:6d}  {name}" for name, n in sorted(summary.outcomes.items())]
@@ -179,11 +181,13 @@ def report(summary: Summary, seed: int, count: int, seconds: float) -> str:
     lines += [f"  {len(summary.aborts) - hangs:6d}  aborts inside PyArrow", f"  {hangs:6d}  hangs inside PyArrow"]
     lines += [f"  {len(summary.findings):6d}  findings"]
     smallest = (
-        min((len(Case.of(seed, n, known).mutant), n, text) for n, text in summary.aborts) if summary.aborts else None
+        min((len(Case.of(seed, n, known, splice).mutant), n, text) for n, text in summary.aborts)
+        if summary.aborts
+        else None
     )
     if smallest:
         lines.append(f"  the smallest that aborts: mutant {smallest[1]}, {smallest[0]} bytes: {smallest[2]}")
-    lines += [f"  abort {n}: {Case.of(seed, n, known)}: {text}" for n, text in summary.aborts]
+    lines += [f"  abort {n}: {Case.of(seed, n, known, splice)}: {text}" for n, text in summary.aborts]
     lines += [f"  FINDING {n}: {text}" for n, text in sorted(summary.findings)[:50]]
     return "\n".join(lines)
 
@@ -194,23 +198,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--splice", action="store_true", help="files of the target of which most is to be copied")
     parser.add_argument("--mutant", type=int, help="run this one again, in this process")
     parser.add_argument("--keep", type=Path, help="a folder for the file, the lake and the source of --mutant")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        child(given.seed)
+        child(given.seed, given.splice)
         return 0
     if given.mutant is not None:
-        case = Case.of(given.seed, given.mutant, samples())
+        case = Case.of(given.seed, given.mutant, samples(), given.splice)
         print(case, flush=True)
         print(
             run(case, given.keep or Path(tempfile.mkdtemp(prefix="fuzz-")), lambda name: print("…", name, flush=True))
         )
         return 0
     begin = time.monotonic()
-    summary = fuzz(given.seed, range(given.first, given.first + given.n), given.workers)
-    print(report(summary, given.seed, given.n, time.monotonic() - begin))
+    summary = fuzz(given.seed, range(given.first, given.first + given.n), given.workers, given.splice)
+    print(report(summary, given.seed, given.n, time.monotonic() - begin, given.splice))
     return 1 if summary.findings else 0
 
 

@@ -140,7 +140,7 @@ class TargetTrial(Trial):
         else:
             same = after.get(key) == before[key] or (operation == "stamp" and self._same_pages(after[key], before[key]))
             if not same:
-                raise Finding(f"rewritten, but PyArrow does not read the file: {why}")
+                return self._damage_stays(after[key], before[key], source, why)
             told = operation in ("append", "stamp")
         if not told and not oracle.keys_told(self.case.mutant, self.source.column("id").to_pylist()):
             raise Finding(f"{operation} succeeded, but PyArrow does not read the keys: {why}")
@@ -149,3 +149,34 @@ class TargetTrial(Trial):
     def _same_pages(self, after: bytes, before: bytes) -> bool:
         end = len(before) - 8 - int.from_bytes(before[-8:-4], "little")
         return after[:end] == before[:end]
+
+    def _damage_stays(self, after: bytes, before: bytes, source: list[oracle.Row], why: Exception) -> str:
+        """Row groups that no key touches are copied unread. What cannot be read of them cannot be read afterwards
+        either, and nothing else is lost."""
+        names, groups = self.names(), zip(oracle.read_groups(before), oracle.read_groups(after), strict=True)
+        for old, new in groups:
+            if (old is None) != (new is None):
+                raise Finding(f"a row group {'was' if old else 'is'} read, but PyArrow does not read the file: {why}")
+            if old is not None and new is not None:
+                expected = oracle.merged(oracle.rows([old], names), source, "update")
+                if oracle.Counter(oracle.rows([new], names)) != expected:
+                    raise Finding(f"other rows in a row group beside one that PyArrow does not read: {why}")
+        return "merged around damage"
+
+
+class SplicedTrial(TargetTrial):
+    """The mutant is a file of the target, of which one column of one row group changes: the rest can be copied."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        healthy = pa.concat_tables(oracle.read(self.case.sample.file))
+        names = [name for name in healthy.column_names if name != "id"]
+        index = healthy.schema.get_field_index(names[self.case.number % len(names)])
+        rows, others = healthy.slice(7, 2), healthy.slice(0, 2)
+        self.source = rows.set_column(index, healthy.schema.field(index), others.column(index))
+
+    def verdict(self, result: Any, before: dict[str, bytes]) -> str:
+        outcome = super().verdict(result, before)
+        if outcome != "merged":
+            return outcome
+        return "spliced" if result.bytes_copied else "written anew" if result.rewritten_files else "spared"

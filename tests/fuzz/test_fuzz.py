@@ -20,6 +20,18 @@ def test_mutants_are_merged_as_pyarrow_reads_them_or_refused(seed: int) -> None:
     assert summary.outcomes["refused: UnreadableFileError"] > 100, told
 
 
+def test_mutants_are_spliced_as_pyarrow_reads_them_or_refused() -> None:
+    """Footers and headers of pages of files of which most would be copied as bytes."""
+    summary = fuzz(100, range(200), workers=1, splice=True)
+    told = report(summary, 100, 200, 0, splice=True)
+    assert not summary.findings, told
+    assert not summary.aborts, told
+    assert sum(summary.outcomes.values()) == 200
+    assert summary.outcomes["spliced"] > 30, told
+    assert summary.outcomes["written anew"] > 3, told
+    assert summary.outcomes["refused: UnreadableFileError"] > 60, told
+
+
 def test_a_mutant_follows_from_its_seed_and_number() -> None:
     known = samples()
     cases = [Case.of(7, number, known) for number in (1, 2, 1)]

@@ -14,7 +14,7 @@ from fsspeckit.core.errors import FsspeckitError, UnreadableFileError
 from fuzz import oracle
 from fuzz.case import Case, Finding, content
 from fuzz.source import SourceTrial
-from fuzz.target import TargetTrial
+from fuzz.target import SplicedTrial, TargetTrial
 
 Phase = Callable[[str], None]
 
@@ -23,7 +23,8 @@ def run(case: Case, folder: Path, phase: Phase) -> str:
     """What came of it, in a word or two; `Finding` if it may not be. `phase` is told who is at work."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lake").mkdir(parents=True)
-    trial = (SourceTrial if case.role == "source" else TargetTrial)(case, folder)
+    trials: dict[str, Any] = {"source": SourceTrial, "target": TargetTrial, "spliced target": SplicedTrial}
+    trial = trials[case.role](case, folder)
     trial.prepare()
     before = content(folder)
     phase("fsspeckit")
@@ -39,7 +40,7 @@ def run(case: Case, folder: Path, phase: Phase) -> str:
         raise Finding(f"raw {type(error).__name__}: {error}") from error
     _check_tidy(before, content(folder))
     phase("pyarrow")
-    return trial.verdict(result, before)
+    return str(trial.verdict(result, before))
 
 
 def _check_refusal(case: Case, error: FsspeckitError, before: Any, after: Any) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import reference
-from cases import Case, cases
+from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
@@ -38,7 +38,24 @@ def test_merge_equals_the_reference(io: Any, examples: int) -> None:
     check()
 
 
-def check_case(io: Any, case: Case, folder: Path) -> None:
+def test_updates_are_copied_or_written_anew_to_the_same_rows(io: Any, examples: int) -> None:
+    ways: Counter[str] = Counter()
+
+    @settings(max_examples=examples // 3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(updates())
+    def check(case: Case) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            result = check_case(io, case, Path(folder))
+            ways["merged"] += 1
+            ways["spliced"] += result.bytes_copied > 0
+            ways["written anew"] += bool(result.rewritten_files) and result.bytes_copied == 0
+
+    check()
+    assert examples < 100 or min(ways["spliced"], ways["written anew"]) > 0, ways
+
+
+def check_case(io: Any, case: Case, folder: Path) -> Any:
+    """What the merge says of itself, held against the reference; `None` if it was refused, as it should be."""
     lake = case.write(folder / "lake")
     before = fingerprint(lake)
     note(f"{case}")
@@ -47,7 +64,7 @@ def check_case(io: Any, case: Case, folder: Path) -> None:
         with pytest.raises(MergeValidationError, match="cannot change"):
             run(io, case, lake)
         assert fingerprint(lake) == before
-        return
+        return None
     expected, counts = reference.merge(case.target, case.source, case.keys, strategy)
     result = run(io, case, lake)
     assert Counter(inserted=result.inserted, updated=result.updated, deleted=result.deleted) == counts
@@ -58,6 +75,7 @@ def check_case(io: Any, case: Case, folder: Path) -> None:
     assert all_names(folder)[0] == "lake" and all(n.startswith("lake") for n in all_names(folder))
     if case.mode == "incremental" or counts.total() == 0:
         assert untouched(case, before).items() <= fingerprint(lake).items()
+    return result
 
 
 def run(io: Any, case: Case, lake: str) -> Any:

@@ -269,7 +269,11 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The merge without the rewrite: exact counts, and for every file what would happen and why."""
+    """The merge without the rewrite: exact counts, and for every file what would happen and why.
+
+    Of the files to rewrite, about `bytes_copied` at least would be taken over as they are, since no key lies in their
+    row groups, and `bytes_encoded` at most written anew; new rows come on top.
+    """
 
     strategy: str
     key_columns: tuple[str, ...]
@@ -281,6 +285,8 @@ class MergePlan:
     deleted: int
     files: tuple[FilePlan, ...]
     hints: tuple[str, ...] = ()
+    bytes_copied: int = 0
+    bytes_encoded: int = 0
 
     @property
     def target_count_after(self) -> int:

@@ -9,6 +9,7 @@ from typing import Literal
 from fsspeckit.core.model import (
     FileInfo,
     FilePlan,
+    Footer,
     MergeFileMetadata,
     MergePlan,
     MergeResult,
@@ -74,6 +75,7 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
 def describe(location: Location, planned: Planned) -> MergePlan:
     """The plan: exact counts, and what would happen to every file and why."""
     counts, touched = planned.counts, {f.path for f in planned.touched}
+    copied = sum(_copied(planned, footer) for footer in planned.touched)
     return MergePlan(
         strategy=planned.request.strategy.value,
         key_columns=planned.shape.keys,
@@ -85,7 +87,18 @@ def describe(location: Location, planned: Planned) -> MergePlan:
         deleted=counts.deleted,
         files=tuple(_file_plan(location, planned, p, p.footer.path in touched) for p in planned.pruned),
         hints=tuple(_hints(planned)),
+        bytes_copied=copied,
+        bytes_encoded=sum(footer.info.size for footer in planned.touched) - copied,
     )
+
+
+def _copied(planned: Planned, footer: Footer) -> int:
+    """About how many bytes lie in row groups without a matched row: footers tell sizes before compression."""
+    if planned.request.rewrite_mode == "full":
+        return 0
+    hit = planned.match.rows.get(footer.path, {})
+    spared = sum(group.bytes for number, group in enumerate(footer.row_groups) if not hit.get(number))
+    return footer.info.size * spared // max(1, sum(group.bytes for group in footer.row_groups))
 
 
 def _file_plan(location: Location, planned: Planned, pruned: Pruned, touched: bool) -> FilePlan:

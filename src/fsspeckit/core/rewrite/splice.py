@@ -73,6 +73,7 @@ class OldFile:
     footer: thrift.Struct
     chunks: list[list[Chunk]]
     leaves: Mapping[str, range]
+    created_by: str
 
     @classmethod
     def of(cls, file: Any, footer: thrift.Struct, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
@@ -84,7 +85,7 @@ class OldFile:
         if position != metadata.num_columns or len(leaves) != len(columns):
             raise CannotCopy("Columns cannot be told by their leaves")
         flat = [i for i in range(position) if metadata.schema.column(i).max_repetition_level == 0]
-        return cls(file, footer, spans.copyable_chunks(footer, end, flat), leaves)
+        return cls(file, footer, spans.copyable_chunks(footer, end, flat), leaves, metadata.created_by or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class SplicedFile:
     def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, threads: int = 1) -> None:
         self._storage, self._path, self._layout, self._old, self._threads = storage, path, layout, old, threads
         self._origin = _OldFile(storage, old.file)
-        self._by_fastparquet = old.footer.get(_CREATED_BY, (0, b""))[1].startswith(b"fastparquet")
+        self._by_fastparquet = old.created_by.startswith("fastparquet")
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._writer = (thrift.BINARY, b"")

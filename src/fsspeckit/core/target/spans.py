@@ -132,7 +132,7 @@ def check_pages(read: ReadAt, chunk: Chunk) -> None:
         own, required, encoding = _PAGES.get(page, (0, 0, 0))
         inner = thrift.field(header, own, thrift.STRUCT)
         told = [thrift.field(inner, number, thrift.I32) for number in range(1, required + 1)]
-        if size < 0 or told[encoding] not in (encodings if page != _DICTIONARY else _OF_DICTIONARIES):
+        if size < 0 or told[0] < 0 or told[encoding] not in (encodings if page != _DICTIONARY else _OF_DICTIONARIES):
             raise CannotCopy(f"A page before {at} has {size} bytes in encoding {told[encoding]}")
         values, plain = values + (told[0] if page != _DICTIONARY else 0), plain + at - begin + uncompressed
         at += size

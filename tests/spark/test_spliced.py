@@ -1,0 +1,44 @@
+"""Spark reads files of which most was copied as bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from spliced_files import FILES, Rows, Spliced, halves
+
+NOT_READ = {"codec brotli", "fastparquet", "fastparquet gzip"}
+"""Spark has no such codec and no nanoseconds, and does not read the originals either."""
+
+
+def read(spark: Any, path: Path) -> Rows:
+    frame = spark.read.parquet(str(path))
+    rows = sorted(frame.collect(), key=lambda row: row["id"])
+    return frame.columns, [list(column) for column in zip(*rows, strict=True)]
+
+
+def test_spark_reads_spliced_files(spark: Any, tmp_path: Path) -> None:
+    for number, name in enumerate(sorted(FILES.keys() - NOT_READ)):
+        columns = halves(name)[number % 2]
+        file = Spliced(PyArrowDatasetIO(), tmp_path / name, FILES[name], columns)
+        assert file.result.bytes_copied > 0 or columns == ["word", "at"], name
+        assert repr(read(spark, file.new)) == repr(file.expected(read(spark, file.old))), name
+
+
+def test_spark_skips_pages_by_the_indexes_of_spliced_files(spark: Any, tmp_path: Path) -> None:
+    """Its reader goes by column and offset indexes: with wrong ones it would miss rows, or fail."""
+    file = Spliced(PyArrowDatasetIO(), tmp_path, FILES["page index"], ["text", "whole", "list"])
+    table = pq.ParquetFile(file.new).read()
+    frame = spark.read.parquet(str(file.new))
+    for name in ("text", "whole", "day"):
+        column = table.column(name).to_pylist()
+        for place in (min(file.swapped), 3, 57):
+            expected = [i for i, value in enumerate(column) if value is not None and value == column[place]]
+            found = frame.filter(frame[name] == column[place]).select("id", "word", "list").collect()
+            found.sort(key=lambda row: row["id"])
+            assert [row["id"] for row in found] == expected, (name, place)
+            assert [row["word"] for row in found] == table.column("word").take(expected).to_pylist()
+            assert [row["list"] for row in found] == table.column("list").take(expected).to_pylist()
