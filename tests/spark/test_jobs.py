@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import MergeValidationError
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.datasets.spark import SparkDatasetIO
-from support import write_lake
+from fsspeckit.datasets.spark import SparkDatasetIO, engine
+from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES
+from support import rows, write_lake
 
 
 @pytest.fixture
@@ -58,6 +61,69 @@ def test_every_job_of_a_merge_says_what_it_does(spark: Any, io: SparkDatasetIO, 
     assert "fsspeckit plan orders: match 3 of 5 files" in described()
     spark.range(3).collect()
     assert set(described()) == {"the user's own"}
+
+
+@pytest.fixture
+def by_default(spark: Any) -> Iterator[None]:
+    """The driver does what is little, as it does unless the tests' session says otherwise."""
+    before = spark.conf.get(DRIVER_BYTES)
+    spark.conf.set(DRIVER_BYTES, "8m")
+    yield
+    spark.conf.set(DRIVER_BYTES, before)
+
+
+def test_a_tiny_merge_runs_one_job(
+    spark: Any, io: SparkDatasetIO, lake: str, described: Any, by_default: None, tmp_path: Path
+) -> None:
+    """Which evaluates the frame: neither its schema nor the number of cores costs one."""
+    frame = spark.createDataFrame([(5, "new"), (15, "new"), (99, "new")], "id long, x string")
+    described()
+    assert len(SparkDatasetIO(spark).plan(frame, lake, "upsert", ["id"]).files) == 4
+    assert described() == ["fsspeckit plan orders: pin the source"]
+    result = SparkDatasetIO(spark).merge(frame, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (1, 2)
+    assert described() == ["fsspeckit merge orders: pin the source"]
+    assert {row["id"] for row in rows(lake) if row["x"] == "new"} == {5, 15, 99}
+    pq.write_table(pa.table({"id": [7], "x": ["newer"]}), tmp_path / "source.parquet")
+    assert io.merge(str(tmp_path / "source.parquet"), lake, "upsert", ["id"]).updated == 1
+    assert io.merge(pa.table({"id": [8], "x": ["newer"]}), lake, "upsert", ["id"]).updated == 1
+    assert described() == []
+    assert {row["id"] for row in rows(lake) if row["x"] == "newer"} == {7, 8}
+
+
+def test_one_touched_file_of_many_runs_two_jobs(spark: Any, tmp_path: Path, described: Any, by_default: None) -> None:
+    """Executors read the footers; the rest is little again."""
+    files = {f"f{i}.parquet": pa.table({"id": [2 * i], "x": ["old"]}) for i in range(engine.MANY_FILES + 1)}
+    lake = write_lake(tmp_path / "many", files)
+    frame = spark.createDataFrame([(20, "new"), (21, "new")], "id long, x string")
+    described()
+    result = SparkDatasetIO(spark).merge(frame, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated, len(result.rewritten_files)) == (1, 1, 1)
+    told = described()
+    assert told == ["fsspeckit merge many: read the footers of 257 files", "fsspeckit merge many: pin the source"]
+    assert {row["id"] for row in rows(lake) if row["x"] == "new"} == {20, 21}
+
+
+def test_what_is_not_little_is_for_executors(spark: Any, io: SparkDatasetIO, lake: str, described: Any) -> None:
+    frame = spark.createDataFrame([(5, "new"), (99, "new")], "id long, x string")
+    before = spark.conf.get(DRIVER_BYTES)
+    spark.conf.set(DRIVER_BYTES, str(FILE_BYTES + 600))  # the keys of a file and a new row, but no whole file
+    described()
+    io.merge(frame, lake, "upsert", ["id"])
+    spark.conf.set(DRIVER_BYTES, before)
+    steps = [told.removeprefix("fsspeckit merge orders: ") for told in described()]
+    assert steps == ["pin the source", "rewrite 1 of 4 files"]
+
+
+def test_small_partitions_are_pinned_together(spark: Any, io: SparkDatasetIO, lake: str) -> None:
+    """A task for each of 2,000 partitions of two rows took a minute."""
+    frame = spark.range(0, 400, 1, 200).selectExpr("id", "cast(spark_partition_id() as string) x")
+    jobs_before = len(jobs(spark))
+    result = io.merge(frame, lake, "upsert", ["id"])
+    assert (result.inserted, result.updated) == (360, 40)
+    pinned = sorted(jobs(spark), key=lambda job: job.jobId())[jobs_before]
+    assert pinned.numTasks() == 64
+    assert {row["id"]: row["x"] for row in rows(lake)} == {i: str(i // 2) for i in range(400)}
 
 
 def test_the_users_description_is_back_after_an_error(

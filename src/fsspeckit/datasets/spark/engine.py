@@ -103,7 +103,7 @@ class SparkEngine:
         self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
         self.cluster.jobs.describe_step(step)
-        if self.cluster.is_small(step):
+        if self.cluster.does_itself(step):
             return self.cluster.here.map(step, function, items, weight)
         return self.cluster.map(step.name, function, items, weight)
 

@@ -51,7 +51,7 @@ class LookedUpKeys:
 
     def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
         cluster, spool, step = self._cluster, self._spool, match_step(scans)
-        if not scans or cluster.is_small(step):
+        if not scans or cluster.does_itself(step):
             return self._indexed.meet(location, scans, strategy)
         cluster.jobs.describe_step(step)
         weights = [scan_bytes(scan) for scan in scans]

@@ -103,14 +103,21 @@ class Cluster:
         return int(splits[1] if splits else self.spark.conf.get("spark.sql.shuffle.partitions"))
 
     @property
+    def grows(self) -> bool:
+        """May there be more executors when they are needed? Then today's number of cores says little."""
+        return str(self.spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+
+    @property
     def broadcast_bytes(self) -> int:
         """Spark's own bound for what is sent to every task."""
         return _bytes(self.spark.conf.get("spark.sql.autoBroadcastJoinThreshold"))
 
-    def is_small(self, step: Step) -> bool:
+    def does_itself(self, step: Step) -> bool:
         """Is it less work than to start a job? Then the driver does it."""
-        files = step.count if step.name in ("match", "rewrite") else 0
-        return step.bytes + FILE_BYTES * files <= _bytes(self.spark.conf.get(DRIVER_BYTES, "8m"))
+        return self.is_little(step.bytes, step.count if step.name in ("match", "rewrite") else 0)
+
+    def is_little(self, size: int, files: int) -> bool:
+        return size + FILE_BYTES * files <= _bytes(self.spark.conf.get(DRIVER_BYTES, "8m"))
 
     @contextlib.contextmanager
     def setting(self, name: str, value: str) -> Iterator[None]:

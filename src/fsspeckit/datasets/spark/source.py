@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,10 @@ from fsspeckit.datasets.scan import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.shared import Shared, local_paths
+
+# A task for each of 2,000 partitions of two rows takes a minute.
+TASKS_PER_CORE = 16
+LEAST_TASKS = 64
 
 
 def is_frame(source: Any) -> bool:
@@ -101,6 +106,8 @@ class Frame:
 
     def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
         plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
+        if not self.cluster.grows:
+            plain = plain.coalesce(max(LEAST_TASKS, TASKS_PER_CORE * self.cluster.parallelism))
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, store, self.cluster.shared), session.OUTCOME)
         return (part for parts in session.collect("pin", frame) for part in parts)
 
@@ -171,8 +178,10 @@ class FilesSource:
         return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
 
     def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
-        read = partial(_pin_file, self.files.schema, self.schema.names, shape, store)
-        pinned = self.cluster.map("pin", read, self.files.files, lambda file: file[1].info.size)
+        read, files = partial(_pin_file, self.files.schema, self.schema.names, shape, store), self.files.files
+        if self.cluster.is_little(sum(footer.info.size for _, footer in files), len(files)):
+            return (part for file in files for part in read(file))
+        pinned = self.cluster.map("pin", read, files, lambda file: file[1].info.size)
         return (part for parts in pinned for part in parts)
 
     def close(self) -> None:
@@ -236,9 +245,9 @@ def _files(location: Location, footers: ReadFooters) -> Files:
 
 def frame_schema(frame: Any) -> pa.Schema:
     """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
-    if hasattr(frame, "toArrow"):
-        return loose_schema(frame.limit(0).toArrow().schema)
-    return loose_schema(to_arrow_schema(frame.schema))  # before Spark 4.0
+    options = {"error_on_duplicated_field_names_in_struct": True, "timezone": "UTC"}
+    known = inspect.signature(to_arrow_schema).parameters  # before Spark 4.1 instants are in UTC anyway
+    return loose_schema(to_arrow_schema(frame.schema, **{k: v for k, v in options.items() if k in known}))
 
 
 def loose_schema(schema: pa.Schema) -> pa.Schema:
