@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def lines(module: ModuleType, modules: dict[str, ModuleType]) -> Iterator[str]:
-    public = {n: v for n, v in vars(module).items() if not n.startswith("_") and not keyword.iskeyword(n)}
+    public = {n: v for n, v in vars(module).items() if n == "__version__" or (n[0] != "_" and not keyword.iskeyword(n))}
     for name, value in sorted(public.items()):
         if isinstance(value, ModuleType):
             if value.__name__ in modules and "." in value.__name__:

@@ -38,7 +38,7 @@ def test_the_zip_for_executors_knows_its_version(tmp_path: Path) -> None:
 
 def test_the_lowest_versions_are_those_promised() -> None:
     lowest = run(sys.executable, "scripts/lowest.py").split()
-    assert {"pyarrow==21.*", "numpy==1.26.*", "duckdb==1.1.3", "pyspark[connect]==4.0.*"} <= set(lowest)
+    assert {"pyarrow==25.*", "numpy==1.26.*", "duckdb==1.1.3", "pyspark[connect]==4.0.*"} <= set(lowest)
 
 
 def test_the_trace_of_a_merge() -> None:

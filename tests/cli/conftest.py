@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -16,6 +18,9 @@ from click.testing import CliRunner, Result
 
 from fsspeckit.cli.commands import cli
 from support import write_lake
+
+if "mix_stderr" in inspect.signature(CliRunner).parameters:  # click 8.1: what later versions do always
+    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)  # type: ignore
 
 
 @pytest.fixture
@@ -52,7 +57,7 @@ def shell(here: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
         env = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | options.pop("env", {})
         command = [sys.executable, "-m", "fsspeckit", *args]
-        options.setdefault("timeout", 60)
+        options.setdefault("timeout", 300)
         return subprocess.run(command, capture_output=True, text=True, env=env, **options)
 
     return run

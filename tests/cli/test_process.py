@@ -50,7 +50,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become 
 
 
 def kill_a_merge() -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, *MERGE], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED, *MERGE], capture_output=True, timeout=300)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -96,14 +96,14 @@ def test_paths_that_look_like_markup(shell: Shell, here: Path) -> None:
 
 def test_standard_input_through_the_shell(here: Path) -> None:
     command = f"cat new.parquet | {sys.executable} -m fsspeckit merge - lake --key id"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0
     assert len(rows("lake")) == 601
 
 
 def test_a_reader_that_hangs_up_is_no_traceback(here: Path) -> None:
     command = f"set -o pipefail; {sys.executable} -m fsspeckit inspect lake --json | head -c 1 > /dev/null"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert "Traceback" not in done.stderr
 
 
@@ -155,7 +155,7 @@ def as_nobody(*args: str) -> subprocess.CompletedProcess[str]:
     """Run a command without any rights; what it imports is imported before."""
     for folder in (Path.cwd(), *Path.cwd().parents[:3]):
         folder.chmod(0o755)
-    return subprocess.run([sys.executable, "-c", NOBODY, *args], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", NOBODY, *args], capture_output=True, text=True, timeout=300)
 
 
 @needs_root
@@ -205,7 +205,7 @@ def test_ctrl_c_is_130_without_a_traceback(here: Path) -> None:
             merge = subprocess.Popen([sys.executable, "-m", "fsspeckit", *MERGE], stderr=subprocess.PIPE, text=True)
             wait_for_the_lock(merge.pid)
             merge.send_signal(signal.SIGINT)
-            _, said = merge.communicate(timeout=30)
+            _, said = merge.communicate(timeout=300)
         finally:
             owner.kill()
     assert merge.returncode == 130

@@ -25,6 +25,8 @@ CHANGED = (3, 17, 58)
 @pytest.fixture(params=WRITERS)
 def writer(request: pytest.FixtureRequest) -> str:
     name: str = request.param
+    if name == "polars" and pa.__version__.startswith("25."):
+        pytest.skip("PyArrow 25 does not read lists of fixed size that are null; such a file is refused")
     return name
 
 
