@@ -61,7 +61,11 @@ class Layout:
         storage = _storage_schema(footer, physical)
         written = _written_leaves(storage, flags)
         _check_leaves(footer.path, physical, written, graft.levels)
-        return cls(rows, storage, {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}, graft)
+        options = {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}
+        if kept := options.get("column_encoding"):  # PyArrow reads no dictionaries out of delta encodings
+            categories = {field.name for field in footer.schema if t.is_dictionary(field.type)}
+            options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
+        return cls(rows, storage, options, graft)
 
     def compressed(self, options: WriteOptions) -> Layout:
         """The same columns in a new file, compressed as asked for."""
