@@ -355,3 +355,26 @@ def test_columns_are_encoded_as_they_ended_up(io: Any, tmp_path: Path) -> None:
     after = pq.ParquetFile(tmp_path / "lake" / name).read()
     assert after.column("city").to_pylist()[6:9] == ["city6", "Ulm", "city8"]
     assert after.slice(7, 1).to_pylist() == [row]
+
+
+def test_a_new_data_set_has_dictionaries_where_values_repeat(io: Any, tmp_path: Path) -> None:
+    """Extension types, dictionaries of Arrow's and nested values keep theirs; few rows too."""
+    rows = 120_000
+    table = pa.table(
+        {
+            "id": range(rows),
+            "city": [f"city{i % 50}" for i in range(rows)],
+            "unique": [f"{i * 7919 % rows:030d}" for i in range(rows)],
+            "real": [i / 7 for i in range(rows)],
+            "runs": [i // 9 for i in range(rows)],
+            "tags": [[f"t{i}"] for i in range(rows)],
+            "none": pa.nulls(rows, pa.int32()),
+        }
+    )
+    repeated = {"city", "runs", "tags.list.element", "none"}
+    for lake, part in (("large", table), ("small", table.slice(0, 3000))):
+        io.merge(part, str(tmp_path / lake), "upsert", ["id"])
+        (name,) = data_files(tmp_path / lake)
+        encoded = {path for path, (has, _) in _encodings(tmp_path / lake / name).items() if has}
+        assert encoded == (repeated if lake == "large" else set(_encodings(tmp_path / lake / name)))
+        assert pq.ParquetFile(tmp_path / lake / name).read().to_pydict() == part.to_pydict()

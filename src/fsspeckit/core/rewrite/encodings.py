@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.core.target import thrift
@@ -33,6 +35,10 @@ _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # because the row group is not large. In tiny ones it costs nothing, and stays.
 _PAYS_BELOW = 0.9
 _TINY = 64 << 10
+# Of a new data set nothing is known but its rows. If more than this share of a sample are distinct, the row group has
+# more distinct values than a writer's dictionary holds (1 MiB, some 130,000 numbers), or about as many as rows.
+_SAMPLE, _SLICES, _DISTINCT = 50_000, 4, 0.8
+_FEW_ROWS = 5_000
 
 
 def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
@@ -50,6 +56,20 @@ def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Se
         elif kept := (used or _named(chunk)) & _WRITES.get(chunk.physical_type, set()):
             others[path] = _KEPT[min(kept)]
     return {"use_dictionary": dictionary, "column_encoding": others or None}
+
+
+def repeats(column: pa.ChunkedArray) -> bool:
+    """Will a dictionary of a flat column pay, as far as a sample tells? In few rows it costs nothing."""
+    rows = len(column)
+    if rows <= _FEW_ROWS:
+        return True
+    size = min(rows, _SAMPLE) // _SLICES
+    starts = [(rows - size) * i // (_SLICES - 1) for i in range(_SLICES)]
+    sample = pa.chunked_array([chunk for start in starts for chunk in column.slice(start, size).chunks], column.type)
+    try:
+        return bool(pc.count_distinct(sample, mode="all").as_py() <= _DISTINCT * len(sample))
+    except pa.ArrowNotImplementedError:
+        return True
 
 
 def _data_encodings(chunk: thrift.Struct) -> set[int]:

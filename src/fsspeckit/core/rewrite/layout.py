@@ -17,7 +17,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer, WriteOptions
-from fsspeckit.core.rewrite.encodings import encoding_options
+from fsspeckit.core.rewrite.encodings import encoding_options, repeats
 from fsspeckit.core.rewrite.graft import Graft
 from fsspeckit.core.target import thrift
 from fsspeckit.core.target.footers import leaf_count
@@ -61,7 +61,23 @@ class Layout:
         storage = _storage_schema(footer, physical)
         written = _written_leaves(storage, flags)
         _check_leaves(footer.path, physical, written, graft.levels)
-        return cls(rows, storage, {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}, graft)
+        options = {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}
+        if kept := options.get("column_encoding"):  # PyArrow reads no dictionaries out of delta encodings
+            categories = {field.name for field in footer.schema if t.is_dictionary(field.type)}
+            options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
+        return cls(rows, storage, options, graft)
+
+    def sampled(self, rows: pa.Table) -> Layout:
+        """With dictionaries where they will pay, by a sample of rows, if there was no file to learn it from."""
+        if self.graft is not None or "use_dictionary" in self.options:
+            return self
+        paths = iter(leaf.path for leaf in _written_leaves(self.storage, {}))
+        dictionaries = []
+        for field in self.storage:
+            leaves = [next(paths) for _ in range(leaf_count(field.type))]
+            if t.is_nested(field.type) or repeats(rows.column(field.name)):
+                dictionaries += leaves
+        return replace(self, options={**self.options, "use_dictionary": dictionaries})
 
     def compressed(self, options: WriteOptions) -> Layout:
         """The same columns in a new file, compressed as asked for."""

@@ -112,8 +112,8 @@ class FreshFiles:
 
     def write_empty(self, folder: str) -> None:
         """A file without rows, so that the schema survives."""
-        self._folder = folder
-        self._open().write_row_group(self._layout.rows.empty_table())
+        self._folder, nothing = folder, self._layout.rows.empty_table()
+        self._open(nothing).write_row_group(nothing)
         self._end_file()
 
     def finish(self) -> list[Staged]:
@@ -141,12 +141,14 @@ class FreshFiles:
         """Write full row groups of `size` rows; what is left waits."""
         while self._waiting_rows() >= size and self._waiting_rows():
             rows = pa.concat_tables(self._waiting)
-            self._open().write_row_group(rows.slice(0, size))
+            self._open(rows.slice(0, size)).write_row_group(rows.slice(0, size))
             rest = rows.slice(size)
             self._waiting = [rest] if rest.num_rows else []
 
-    def _open(self) -> FileWriter:
+    def _open(self, rows: pa.Table) -> FileWriter:
         if self._file is None:
+            with _storable():
+                self._layout = self._layout.sampled(rows)
             self._name = f"part-{self._token}-{len(self._done):05d}"
             self._file = FileWriter(self._storage, posixpath.join(self._staging, self._name), self._layout)
         return self._file

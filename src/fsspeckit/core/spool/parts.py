@@ -109,7 +109,9 @@ class Spool:
 
     @property
     def key_schema(self) -> pa.Schema:
-        return canonical_keys(schema.plain_schema(self.shape.schema).empty_table(), self.shape).schema
+        names = dict.fromkeys([*self.shape.keys, *self.shape.partitions])
+        columns = schema.plain_schema(self.shape.schema.field(name) for name in names)
+        return canonical_keys(columns.empty_table(), self.shape).schema
 
     def take(self, part: int, rows: Any) -> pa.Table:
         """Rows of a part by their numbers, in any order; only the batches that hold one are read."""
