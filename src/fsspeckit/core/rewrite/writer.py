@@ -147,7 +147,7 @@ class FreshFiles:
 
     def _open(self, rows: pa.Table) -> FileWriter:
         if self._file is None:
-            with _storable():
+            with storable():
                 self._layout = self._layout.sampled(rows)
             self._name = f"part-{self._token}-{len(self._done):05d}"
             self._file = FileWriter(self._storage, posixpath.join(self._staging, self._name), self._layout)
