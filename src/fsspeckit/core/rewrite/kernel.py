@@ -110,13 +110,14 @@ class _Merge:
     def into_one_file(self, change: tuple[int, pa.Table]) -> Staged:
         layout = self._layout()
         target = f"{self.job.staging}/{self.job.staged}"
-        with FileWriter(self.location.storage, target, layout) as writer:
+        with FileWriter(self.location.storage, target, layout, self.job.path) as writer:
             for group in range(self.file.num_row_groups):
                 old = change[1] if group == change[0] else self._read(group)
                 writer.write_row_group(self._merged(group, old, layout.rows))
             rows, size = writer.rows, writer.close()
         self.location.storage.copy_mode(self.location.at(self.job.footer.path), target)
-        return Staged(self.job.staged, self.job.path, rows, size, self.job.footer.path)
+        receipt = self.location.storage.receipt(target)
+        return Staged(self.job.staged, self.job.path, rows, size, self.job.footer.path, receipt)
 
     def into_fresh_files(self, options: WriteOptions) -> list[Staged]:
         layout = self._layout().compressed(options)
