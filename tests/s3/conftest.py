@@ -17,6 +17,7 @@ from s3.mirrored import Mirrored
 from s3.servers import Moto
 
 GIVEN = os.environ.get("FSSPECKIT_S3_SERVER")
+WHOLE = bool(os.environ.get("FSSPECKIT_S3_WHOLE"))
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +85,6 @@ def io(engine: str, bucket: Bucket, request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def quick_lease(monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dead writer's lease is over soon."""
-    monkeypatch.setenv("FSSPECKIT_LEASE", "0.4")
-    monkeypatch.setenv("FSSPECKIT_HEARTBEAT", "0.1")
+    monkeypatch.setenv("FSSPECKIT_LEASE", "0.2")
+    monkeypatch.setenv("FSSPECKIT_HEARTBEAT", "0.05")
     return Path()

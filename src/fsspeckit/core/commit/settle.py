@@ -95,7 +95,8 @@ class Settlement:
     def clear(self, left: Left) -> None:
         for _ in self._each(self.objects.abort, left.uploads):
             pass
-        self.objects.delete(left.keys)
+        if left.keys:
+            self.objects.delete(left.keys)
 
     def _intended(self, intent: str) -> str | None:
         """The key that an intent names, if it is there and names one in this data set."""

@@ -15,7 +15,7 @@ import contextlib
 import os
 import posixpath
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,14 +36,14 @@ from fsspeckit.core.errors import (
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location, StoreStorage
 from fsspeckit.core.storage.base import locked
-from fsspeckit.core.storage.objects import Objects
+from fsspeckit.core.storage.objects import Objects, UnansweredError, Upload
 from fsspeckit.core.storage.store import HOME
 from fsspeckit.core.target.listing import SUMMARY_FILES, looking
 
 RUNTIME = Runtime()
 _PROBED: weakref.WeakSet[Objects] = weakref.WeakSet()
-# How long a reader waits for a commit that is being carried out before it warns.
-_READERS_PATIENCE = (0.1, 0.2, 0.4, 0.8)
+# How long a reader waits for a commit that is being carried out before it warns, and a probe for its answer.
+_PATIENCE = (0.1, 0.2, 0.4, 0.8)
 _POLL = 0.25
 # After so many commits of others that were carried out on the way in, patience counts.
 _MANY = 3
@@ -87,7 +87,7 @@ def unfinished(location: Location) -> list[str]:
     with looking(location):
         try:
             seen = read_head(_objects(location), head_key(location.root))
-            for pause in _READERS_PATIENCE:
+            for pause in _PATIENCE:
                 if seen is None or seen.head.state != "committed":
                     return []
                 RUNTIME.sleep(pause)
@@ -122,20 +122,39 @@ def check_place(location: Location) -> None:
         _PROBED.add(objects)
 
 
+def refuse_inner_heads(location: Location) -> None:
+    for folder in location.storage.folders(location.root):
+        if posixpath.basename(folder).startswith(HOME):
+            raise TargetError(
+                f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
+                "none any more, delete that folder. Nothing was changed."
+            )
+
+
 def _probe(objects: Objects, location: Location) -> None:
     """Does the store refuse what it has to refuse? Else two writers could not be kept apart."""
     key = f"{home_of(location.root)}/probe-{RUNTIME.token()}"
     try:
-        objects.put_if(key, b"1", None)
-        ignored = [c for c, etag in (("If-None-Match", None), ("If-Match", '"0"')) if objects.put_if(key, b"2", etag)]
+        _answered(lambda: objects.put_if(key, b"1", None))
+        created = _answered(lambda: objects.put_if(key, b"2", None))
+        swapped = _answered(lambda: objects.put_if(key, b"3", '"0"'))
     finally:
         objects.delete([key])
-    if ignored:
+    if created or swapped:
         raise StorageError(
-            f"{objects.place} ignores conditions on writes ({' and '.join(ignored)}), so that two writers could not be "
+            f"{objects.place} ignores conditions on writes (If-None-Match, If-Match), so that two writers could not be "
             "kept apart. Nothing was written. Use a store that has conditional writes, as S3 itself does.",
             operation="lock",
         )
+
+
+def _answered(request: Callable[[], str | None]) -> str | None:
+    for pause in _PATIENCE:
+        try:
+            return request()
+        except UnansweredError:
+            RUNTIME.sleep(pause)
+    return request()
 
 
 def _storage(location: Location) -> StoreStorage:
@@ -182,6 +201,8 @@ class _Entry:
             if seen is not None and seen.head.state == "leased" and not self._has_run_out(seen):
                 self._wait(seen, deadline, timeout)
                 continue
+            if seen is None:  # later ones are refused by this head, once it is there
+                refuse_inner_heads(self.location)
             lease.etag = seen.etag if seen is not None else None
             if lease.change("leased") == "ours":
                 self._clear(settlement, left)
@@ -254,7 +275,7 @@ class StoreSession:
         self.stage(())
         with _storage(self.location).look(self.location.root):
             check_unchanged(self.location, expected)
-            self._refuse_inner_heads()
+            refuse_inner_heads(self.location)
             summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]
         journal = self._journal(staged, [*removed, *summaries], expected)
         self.lease.stop()
@@ -279,14 +300,6 @@ class StoreSession:
         if receipt is None:
             raise ValueError(f"{staged.path!r} was not uploaded by this session")
         return Staged(staged.staged, staged.path, staged.rows, staged.size, staged.replaces, receipt)
-
-    def _refuse_inner_heads(self) -> None:
-        for folder in self.location.storage.folders(self.location.root):
-            if posixpath.basename(folder).startswith(HOME):
-                raise TargetError(
-                    f"{self.location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, "
-                    "if it is none any more, delete that folder. Nothing was changed."
-                )
 
     def _record(self, journal: Journal) -> None:
         """The commit point, and what comes after it: every error says that the commit is, or may be, recorded."""
@@ -354,13 +367,14 @@ class StoreSession:
         if os.getpid() != self._process:
             return
         self.lease.stop()
+        begun = _storage(self.location).forget(self._staging)
         with contextlib.suppress(OSError):
             if self._state == "open":
-                self._give_up()
-        _storage(self.location).forget(self._staging)
+                self._give_up(begun)
 
-    def _give_up(self) -> None:
-        """Uploads of this session only: it has not committed, and cannot any more once the lease is given back."""
-        self.lease.change("free")
+    def _give_up(self, begun: Sequence[Upload]) -> None:
+        """Uploads of this session only: it has not committed. Those of its executors are found by their intents."""
         if self._is_staging:
-            self._settlement.clear(self._settlement.survey(self.lease.session))
+            left = self._settlement.survey(self.lease.session)
+            self._settlement.clear(Left(left.keys, tuple({u.upload_id: u for u in (*begun, *left.uploads)}.values())))
+        self.lease.change("free")

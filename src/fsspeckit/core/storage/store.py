@@ -158,9 +158,12 @@ class StoreStorage:
             return None
         return json.dumps([upload.key, upload.upload_id, upload.parts, upload.size])
 
-    def forget(self, staging: str) -> None:
-        for path in [p for p in self._staged if posixpath.dirname(p) == staging]:
-            self._staged.pop(path).give_up()
+    def forget(self, staging: str) -> list[Upload]:
+        """Write no more to the files of a session; the uploads that it began in this process."""
+        files = [self._staged.pop(p) for p in list(self._staged) if posixpath.dirname(p) == staging]
+        for file in files:
+            file.give_up()
+        return [file.begun for file in files]
 
     def read_bytes(self, path: str) -> bytes:
         found = self.objects.get(path)

@@ -33,6 +33,11 @@ class UploadFile(io.RawIOBase):
         objects.put(intent, json.dumps({"key": key}).encode())
         self._upload_id = objects.create_upload(key)
 
+    @property
+    def begun(self) -> Upload:
+        """The upload, whole or not."""
+        return Upload(self._key, self._upload_id)
+
     def writable(self) -> bool:
         return True
 
