@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -204,10 +205,16 @@ def explore(
     writers: int = 2,
     faults: Sequence[str] = (),
     limit: int | None = None,
+    until_violated: bool = False,
 ) -> Findings:
-    """Follow every schedule, depth first, with at most one fault in each; stop after `limit` states."""
-    findings, known, waiting = Findings(), set[bytes](), [list[Choice]()]
+    """Follow every schedule with at most one fault in each; with a `limit`, so many states of schedules by chance."""
+    findings, known, waiting, chance = Findings(), set[bytes](), [list[Choice]()], random.Random(4711)
     while waiting and (limit is None or findings.states < limit):
+        if until_violated and findings.violations:
+            break
+        if limit is not None:
+            drawn = chance.randrange(len(waiting))
+            waiting[drawn], waiting[-1] = waiting[-1], waiting[drawn]
         schedule = waiting.pop()
         world = World(program, writers, faults)
         findings.schedules += 1

@@ -112,7 +112,7 @@ def check_place(location: Location) -> None:
     """Refuse a data set inside another one, and a store that ignores conditions."""
     objects = _objects(location)
     for folder in _storage(location).above(location.root):
-        if objects.stat(head_key(folder)) is not None:
+        if _is_there(objects, head_key(folder)):
             raise TargetError(
                 f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
                 f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
@@ -120,6 +120,14 @@ def check_place(location: Location) -> None:
     if objects not in _PROBED:
         _probe(objects, location)
         _PROBED.add(objects)
+
+
+def _is_there(objects: Objects, key: str) -> bool:
+    """What may not be looked at, above the folders that a user was given, is not there for them."""
+    try:
+        return objects.stat(key) is not None
+    except PermissionError:
+        return False
 
 
 def refuse_inner_heads(location: Location) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import random
 import re
 import threading
@@ -35,6 +36,7 @@ _LONGEST_PAUSE = 5.0
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
 _THEIRS = (
     obstore.exceptions.BaseError,
     botocore.exceptions.ClientError,
@@ -44,9 +46,13 @@ _THEIRS = (
 )
 
 
-@lru_cache(maxsize=64)
 def connect(bucket: str, options: S3Options) -> S3Objects:
     """The bucket, one for all who reach it alike in this process. Nothing is asked of it yet."""
+    return _connected(bucket, options, tuple(sorted(e for e in os.environ.items() if e[0].startswith("AWS_"))))
+
+
+@lru_cache(maxsize=64)
+def _connected(bucket: str, options: S3Options, environment: tuple[tuple[str, str], ...]) -> S3Objects:
     return S3Objects(bucket, options)
 
 
@@ -213,7 +219,7 @@ class S3Objects:
     def _ours(self, error: Exception, verb: str, key: str) -> OSError:
         code, told = _told(error)
         where = f"{self.place}/{key}"
-        text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.')}", self._secrets)
+        text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.: ')}", self._secrets)
         if code == "NoSuchBucket":
             return OSError(f"the bucket {self.place} does not exist")
         if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
@@ -221,7 +227,8 @@ class S3Objects:
         if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
             return ObjectChangedError(f"{where} was changed or replaced meanwhile")
         denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
-        if isinstance(error, denied) or _status(error) in (401, 403):
+        if isinstance(error, denied) or _status(error) in (401, 403) or code in _EXPIRED:
+            _connected.cache_clear()  # whoever comes next looks for credentials anew
             return PermissionError(text)
         return UnansweredError(text) if _is_unanswered(error, code) else OSError(text)
 
@@ -338,7 +345,7 @@ def _told(error: Exception) -> tuple[str, str]:
     if match:
         return match[1], f"{match[1]} {match[2] or ''}".strip()
     first = text.strip().partition("\n")[0]
-    return "", first.partition(" - ")[2] or first
+    return "", (first.partition(" - ")[2] or first).removeprefix("Server returned non-2xx status code: ")
 
 
 def _status(error: Exception) -> int | None:
