@@ -1,4 +1,8 @@
-"""Servers and lakes. `FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`)."""
+"""Servers and lakes.
+
+`FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`), `FSSPECKIT_S3_KEY` and
+`FSSPECKIT_S3_SECRET` its credentials; `FSSPECKIT_S3_WHOLE` asks for all that `make test` has no time for.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +42,30 @@ def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def any_server(request: pytest.FixtureRequest) -> str:
+    """The endpoint that was given, or SeaweedFS."""
+    if not GIVEN:
+        return str(request.getfixturevalue("seaweed_server"))
+    servers.wait_for(GIVEN, Path(os.devnull))
+    return GIVEN
+
+
+@pytest.fixture
+def mirror_bucket(any_server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """For tests of other folders that run on a store (`--place=s3`)."""
+    for name, value in servers.environment(any_server).items():
+        monkeypatch.setenv(name, value)
+    return Bucket(servers.client_of(any_server))
+
+
 @pytest.fixture(params=[GIVEN] if GIVEN else ["seaweed", "moto"])
 def endpoint(request: pytest.FixtureRequest) -> str:
     """A store to test with."""
     if request.param == "moto":
         server: str = request.getfixturevalue("moto_server").endpoint
         return server
-    return str(request.getfixturevalue("seaweed_server") if request.param == "seaweed" else request.param)
+    return str(request.getfixturevalue("any_server"))
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-KEY, SECRET = "AKIAFSSPECKITTEST", "fsspeckit-test-secret-0123456789"
+KEY = os.environ.get("FSSPECKIT_S3_KEY") or "AKIAFSSPECKITTEST"
+SECRET = os.environ.get("FSSPECKIT_S3_SECRET") or "fsspeckit-test-secret-0123456789"
 BUCKET = "lake-test"
 
 
@@ -76,14 +77,14 @@ def _process(arguments: list[str], folder: Path, endpoint: str) -> Iterator[str]
             [str(binary), *arguments[1:]], cwd=folder, stdout=log, stderr=log, preexec_fn=_dies_with_us
         )
     try:
-        _wait(endpoint, folder / "server.log")
+        wait_for(endpoint, folder / "server.log")
         yield endpoint
     finally:
         server.kill()
         server.wait()
 
 
-def _wait(endpoint: str, log: Path) -> None:
+def wait_for(endpoint: str, log: Path) -> None:
     """Until the bucket is there."""
     client = client_of(endpoint)
     deadline = time.monotonic() + 90
@@ -198,7 +199,7 @@ class Moto:
         thread.start()
         self.endpoint = f"http://127.0.0.1:{server.server_port}"
         try:
-            _wait(self.endpoint, Path(os.devnull))
+            wait_for(self.endpoint, Path(os.devnull))
             self.requests.clear()
             yield self
         finally:

@@ -28,7 +28,16 @@ from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target.listing import check_plain, looking, summary_files
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ADVICE = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
+        "New files are staged beside the data set before they replace old ones; make room for them."
+    ),
+    (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS): (
+        "The file system does not lock folders, so that two writers could not be kept apart. Mount it with locks (NFS: "
+        "version 4, or without nolock), or merge on the machine that has the disk."
+    ),
+    (errno.ESTALE,): "The server has forgotten the folder or file (a stale NFS handle): try again, or mount it anew.",
+}
 
 
 @contextlib.contextmanager
@@ -55,15 +64,18 @@ def recover(location: Location, lock_timeout: float = 60, way: Way | None = None
 @contextlib.contextmanager
 def _holding(location: Location, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if need be, and lock it; yields whether it still is here, and the folders made."""
+    made: list[str] = []
     with contextlib.ExitStack() as stack:
         try:
             location.storage.check_lockable(location.root)
             check_plain(location)
-            made = _make_root(location)
+            made += _make_root(location)
             lock = location.storage.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
             is_here = stack.enter_context(lock)
         except OSError as error:
-            raise _ours(error, f"Cannot lock {location.shown}: {error}. Nothing was begun.", "lock") from error
+            _remove_empty(location, made)
+            message = f"Cannot lock {location.shown}: {error}.{_advice(error)} Nothing was begun."
+            raise _ours(error, message, "lock") from error
         process = os.getpid()
         try:
             yield is_here, made
@@ -104,8 +116,11 @@ def _owner(location: Location, folder: str) -> str:
 
 
 def _cannot_write(location: Location, error: OSError) -> str:
-    advice = " New files are staged beside the data set before they replace old ones; make room for them."
-    return f"Cannot write to {location.shown}: {error}.{advice if error.errno in _FULL else ''} Nothing was changed."
+    return f"Cannot write to {location.shown}: {error}.{_advice(error)} Nothing was changed."
+
+
+def _advice(error: OSError) -> str:
+    return next((f" {words}" for errors, words in _ADVICE.items() if error.errno in errors), "")
 
 
 def _ours(error: OSError, message: str, operation: str) -> OSError:
