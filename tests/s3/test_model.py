@@ -64,7 +64,9 @@ def mistakes() -> dict[str, Any]:
     return {"copying": copying, "believing": believing, "sweeping": sweeping, "ignoring": ignoring}
 
 
-@pytest.mark.parametrize("mistake,fault", [("copying", None), ("believing", "late"), ("ignoring", None)])
+@pytest.mark.parametrize(
+    "mistake,fault", [("copying", None), ("believing", "late"), ("sweeping", None), ("ignoring", None)]
+)
 def test_the_model_finds_mistakes(mistake: str, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     mistakes()[mistake](monkeypatch)
     findings = explore(faults=[fault] if fault else [], limit=5000, until_violated=True)
