@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,12 @@ import pytest
 
 import fsspeckit
 from fsspeckit.api import dataset_io
+from fsspeckit.core.commit.session import writing
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, StorageError
+from fsspeckit.core.model import Staged
+from fsspeckit.core.storage import locate
 from fsspeckit.core.storage import s3 as client
+from fsspeckit.core.target.listing import list_files
 from s3.bucket import Bucket, counted
 from s3.conftest import WHOLE
 from s3.faulty import Faulty, Killed
@@ -253,3 +258,38 @@ def test_an_expired_credential(moto_bucket: Bucket, prefix: str, monkeypatch: py
         merge("pyarrow", url)
     assert counted(moto_bucket.rows(prefix)) == OLD
     assert moto_bucket.litter(prefix) == []
+
+
+def test_attempts_that_do_not_count(moto_bucket: Bucket, prefix: str) -> None:
+    """A task that was tried twice, on executors, has two uploads to one key: the one without a receipt is given up."""
+    url = moto_bucket.write(prefix, {"f.parquet": FILES["f0.parquet"]})
+    location = locate(url)
+    with writing(location) as session:
+        infos = list_files(location)
+        staging = session.stage([""])
+        body = moto_bucket.get(f"{prefix}/f.parquet")
+        staged = []
+        for attempt in ("file-1", "file-2"):
+            executor = pickle.loads(pickle.dumps(location.storage))
+            with executor.open_output(f"{staging}/{attempt}", "new.parquet") as file:
+                file.write(body)
+            staged.append(
+                Staged(attempt, "new.parquet", 10, len(body), receipt=executor.receipt(f"{staging}/{attempt}"))
+            )
+        with location.storage.open_output(f"{staging}/scratch") as scratch:
+            scratch.write(b"rows of the source")
+        assert len(moto_bucket.uploads(prefix)) == 2
+        session.commit(staged[1:], [], infos)
+    assert len(moto_bucket.rows(prefix)) == 20
+    assert moto_bucket.litter(prefix) == []
+
+
+def test_what_executors_began_goes_with_the_session(moto_bucket: Bucket, prefix: str) -> None:
+    url = moto_bucket.write(prefix, {"f.parquet": FILES["f0.parquet"]})
+    location = locate(url)
+    with pytest.raises(RuntimeError), writing(location) as session:
+        executor = pickle.loads(pickle.dumps(location.storage))
+        executor.open_output(f"{session.stage([''])}/file-1", "new.parquet").write(b"x")
+        raise RuntimeError("the task failed")
+    assert moto_bucket.litter(prefix) == []
+    assert fsspeckit.recover(url) == []

@@ -53,7 +53,7 @@ class Settlement:
         changed = [r for r in journal.removals if r.path in present and r.etag != present[r.path]]
         if changed and not force:
             raise does_not_fit(self.location, [f"{r.path}: to be removed, is another file now" for r in changed])
-        self.clear(self.left_by(seen.head.session, present))
+        self.clear(self.left_by(seen, present))
         self._free(seen)
         put, gone = len(journal.additions), len(journal.removals)
         return f"finished the commit {seen.head.session}: {put} file(s) put in place, {gone} removed"
@@ -71,7 +71,7 @@ class Settlement:
         placed = [a for a, there in self._each(self.is_placed, journal.additions) if there]
         if journal.additions and len(placed) == len(journal.additions):
             return f"{self.finish(seen, force=True)}; its new files were all in place, and could not be taken back"
-        self.clear(self.left_by(seen.head.session, [a.path for a in placed]))
+        self.clear(self.left_by(seen, [a.path for a in placed]))
         self._free(seen)
         return (
             f"gave up the commit {seen.head.session}: {len(placed)} new file(s) taken back, no other file was touched"
@@ -87,10 +87,15 @@ class Settlement:
         pending = self.objects.list_uploads(self.location.root) if meant else []
         return Left(tuple(keys), tuple(upload for upload in pending if upload.key in meant))
 
-    def left_by(self, session: str, paths: Iterable[str]) -> Left:
-        """What is to go when a commit's uploads are completed or aborted: `paths` in the data set, and its intents."""
-        entries = self.objects.list_all(f"{home_of(self.location.root)}/{session}")
-        return Left((*map(self.location.at, paths), *(entry.key for entry in entries)))
+    def left_by(self, seen: Seen, paths: Iterable[str]) -> Left:
+        """What is to go when a commit's uploads are completed or aborted: `paths` in the data set, and its own objects.
+
+        More intents than files: tasks were tried more than once, and an upload of an attempt that did not count waits.
+        """
+        keys = [e.key for e in self.objects.list_all(f"{home_of(self.location.root)}/{seen.head.session}")]
+        again = sum(key.endswith(INTENT) for key in keys) > len(_journal_of(seen).additions)
+        uploads = self.survey(seen.head.session).uploads if again else ()
+        return Left((*map(self.location.at, paths), *keys), uploads)
 
     def clear(self, left: Left) -> None:
         for _ in self._each(self.objects.abort, left.uploads):

@@ -133,7 +133,7 @@ class FsspecStorage:
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
                 f"Writing to {root} on {type(self.fs).__name__} is not supported yet: two writers could not be kept "
-                "apart. Merge into a local folder, or copy the data set there first.",
+                "apart. Merge into a local folder or an s3:// path, or copy the data set there first.",
                 operation="lock",
             )
 

@@ -75,7 +75,7 @@ class S3Objects:
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         def ask() -> tuple[bytes, str]:
-            answer = obstore.get(self._store, key)
+            answer = obstore.get(self._quick_store, key)
             if answer.meta["size"] > RECORD_LIMIT:
                 raise OSError(f"{self.place}/{key} is too large to be one of ours")
             return bytes(answer.bytes()), answer.meta["e_tag"] or ""
@@ -96,7 +96,7 @@ class S3Objects:
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
         mode: Any = "create" if etag is None else {"e_tag": etag}
         try:
-            return str(obstore.put(self._store, key, data, mode=mode, use_multipart=False)["e_tag"])
+            return str(obstore.put(self._quick_store, key, data, mode=mode, use_multipart=False)["e_tag"])
         except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
             return None
         except _THEIRS as error:
@@ -285,8 +285,21 @@ class S3Objects:
         with self._guard:
             return self._opened_store
 
+    @property
+    def _quick_store(self) -> Any:
+        """For the head: whoever waits for it longer than this could lose its lease meanwhile."""
+        with self._guard:
+            return self._opened_quick_store
+
     @cached_property
     def _opened_store(self) -> Any:
+        return self._open_store(self.options.timeout)
+
+    @cached_property
+    def _opened_quick_store(self) -> Any:
+        return self._open_store(min(self.options.timeout, max(self.options.heartbeat, 5)))
+
+    def _open_store(self, timeout: float) -> Any:
         endpoint, region = self._place
         options = self.options
         given: dict[str, Any] = {}
@@ -302,7 +315,7 @@ class S3Objects:
             **({"endpoint": endpoint} if endpoint else {}),
             region=region,
             virtual_hosted_style_request=options.virtual_hosted or endpoint is None,
-            client_options={"allow_http": True, "timeout": timedelta(seconds=options.timeout)},
+            client_options={"allow_http": True, "timeout": timedelta(seconds=timeout)},
             retry_config={"max_retries": 0},
             **given,
         )
