@@ -7,19 +7,19 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
-.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark torture soak fuzz check format hooks \
+.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-s3 torture soak fuzz check format hooks \
 	bench big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 18
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 18
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "fsspeckit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3]' --group dev
 	@touch $@
 
 demo: $(READY) ## build a small sample lake, plan a merge, merge, show what happened
@@ -44,6 +44,11 @@ test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, 
 
 test-old-spark: $(READY) ## the Spark tests with the oldest Spark supported, in an environment of its own
 	@$(JAVA) && scripts/test-old-spark $(ARGS)
+
+test-s3: $(READY) ## all tests on object stores, whole: SeaweedFS and moto, or any endpoint by SERVER=http://host:port
+	FSSPECKIT_S3_WHOLE=1 FSSPECKIT_S3_SERVER=$(SERVER) $(BIN)/python -m pytest tests/s3 -n $(WORKERS) $(ARGS)
+	FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
+		-p s3.conftest --place=s3 --engines=pyarrow,duckdb --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
 
 torture: $(READY) ## a stream killed ten times, a source larger than the driver, 3,000 examples of the property test
 	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py --kills=10 --wide $(ARGS)

@@ -14,6 +14,7 @@ ENGINES = ("pyarrow", "duckdb", "duckdb-union", "spark")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engines", default=",".join(ENGINES), help="engines to test, separated by commas")
+    parser.addoption("--place", default="disk", help="disk, or s3: folders are mirrored in a store and merged there")
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
     parser.addoption("--wide", action="store_true", help="also merge a source larger than Spark's driver")
     parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
@@ -51,5 +52,11 @@ def spark() -> Iterator[Any]:
 def io(engine: str, request: pytest.FixtureRequest) -> Any:
     """The engine's `DatasetIO`; `duckdb-union` is DuckDB without its MERGE statement."""
     if engine == "duckdb-union":
-        return dataset_io("duckdb", use_merge=False)
-    return dataset_io(engine, **({"spark": request.getfixturevalue("spark")} if engine == "spark" else {}))
+        made = dataset_io("duckdb", use_merge=False)
+    else:
+        made = dataset_io(engine, **({"spark": request.getfixturevalue("spark")} if engine == "spark" else {}))
+    if request.config.getoption("--place") == "disk":
+        return made
+    from s3.mirrored import Mirrored
+
+    return Mirrored(made, request.getfixturevalue("mirror_bucket"))

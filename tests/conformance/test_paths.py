@@ -108,6 +108,9 @@ def test_file_urls_with_a_local_file_system(local: Any, tmp_path: Path) -> None:
 
 
 def test_a_store_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ArgumentError, match=r"Cannot reach s3://bucket/lake: .*s3fs"):
+    monkeypatch.delitem(sys.modules, "fsspeckit.core.storage.s3", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(
+        ArgumentError, match=r"Cannot reach s3://bucket/lake: obstore is not installed\. Install the extra"
+    ):
         locate("s3://bucket/lake")

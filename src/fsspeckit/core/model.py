@@ -103,12 +103,19 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as the listing saw it; equal infos mean that nobody touched the file in between."""
+    """A file as the listing saw it; `same_as` tells that nobody touched the file in between."""
 
     path: str
     size: int
     mtime_ns: int
     inode: int = 0
+    etag: str = ""
+
+    def same_as(self, other: FileInfo) -> bool:
+        """Is it still the same file? Where there are ETags they say it; the times of a store do not."""
+        if self.etag and other.etag:
+            return (self.path, self.size, self.etag) == (other.path, other.size, other.etag)
+        return self == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,13 +324,17 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A finished file in staging, and where the commit puts it (relative to the data set)."""
+    """A finished file in staging, and where the commit puts it (relative to the data set).
+
+    `receipt` is what the storage said of it when it was closed, if it says anything.
+    """
 
     staged: str
     path: str
     rows: int
     size: int
     replaces: str | None = None
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

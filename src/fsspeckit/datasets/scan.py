@@ -12,12 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs
 
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.core.storage import Location
 from fsspeckit.core.target.chunks import check_chunks
 from fsspeckit.core.target.footers import (
     checked_footer,
@@ -143,7 +142,7 @@ def _kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> ds.FileSystemDataset:
     found = ds.dataset(
         [location.at(footer.path) for footer in footers],
-        filesystem=location.storage.fs if isinstance(location.storage, FsspecStorage) else pyarrow.fs.LocalFileSystem(),
+        filesystem=location.storage.filesystem(),
         format=ds.ParquetFileFormat(
             coerce_int96_timestamp_unit=_int96_unit(footers),
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),

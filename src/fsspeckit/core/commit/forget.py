@@ -68,10 +68,11 @@ def _copy_without(location: Location, footer: Footer, entry: str, staging: str, 
             stamped = without_entry(raw, entry)
             body = source.size() - len(raw) - 8
             source.seek(0)
-        sink = stack.enter_context(location.storage.open_output(target))
+        sink = stack.enter_context(location.storage.open_output(target, footer.path))
         for start in range(0, body, _CHUNK):
             sink.write(source.read(min(_CHUNK, body - start)))
         sink.write(stamped + len(stamped).to_bytes(4, "little") + MAGIC)
     location.storage.sync_file(target)
     location.storage.copy_mode(path, target)
-    return Staged(staged, footer.path, footer.rows, body + len(stamped) + 8, footer.path)
+    receipt = location.storage.receipt(target)
+    return Staged(staged, footer.path, footer.rows, body + len(stamped) + 8, footer.path, receipt)

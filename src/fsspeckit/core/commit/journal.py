@@ -177,7 +177,7 @@ def _state(raw: Mapping[str, Any]) -> State:
 def _check(location: Location, journal: Journal) -> None:
     """Every path is a data file inside the data set, also after links, and none is named twice."""
     for path in journal.paths:
-        _check_inside(path)
+        check_data_path(path)
     for addition in journal.additions:
         _check_name(addition.staged)
     if len(set(journal.paths)) < len(journal.paths):
@@ -189,7 +189,7 @@ def _check(location: Location, journal: Journal) -> None:
             raise ValueError(f"{path!r} lies behind a link that leads out of the data set")
 
 
-def _check_inside(path: str) -> None:
+def check_data_path(path: str) -> None:
     parts = path.split("/")
     if {"", ".", ".."} & set(parts) or "\0" in path or not is_utf8(path):
         raise ValueError(f"{path!r} is not a path inside the data set")

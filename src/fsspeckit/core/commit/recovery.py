@@ -64,17 +64,6 @@ def unfinished(location: Location) -> list[str]:
         return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
 
 
-def warn_unfinished(location: Location) -> None:
-    """Readers warn: a dead writer's commit is recorded, but maybe only half of it can be seen."""
-    found = unfinished(location)
-    if found:
-        warnings.warn(
-            f"{location.shown} has an unfinished commit ({found[0]}); rows may be missing or doubled until "
-            "`fsspeckit recover` or the next write finishes it.",
-            stacklevel=3,
-        )
-
-
 def _refuse_neighbours(location: Location) -> None:
     """A commit to a data set above or inside this one may be about to change the same files."""
     inside = [location.show(folder) for folder in marker.commits_below(location)]

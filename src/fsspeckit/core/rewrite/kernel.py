@@ -160,7 +160,7 @@ class _Merge:
         """Row groups that do not change are copied, and of the others the columns that do not."""
         old = OldFile.of(self.source, *self._raw_footer, self.file.metadata, self.file.schema_arrow)
         target = f"{self.job.staging}/{self.job.staged}"
-        with SplicedFile(self.location.storage, target, attempt.layout, old, self.threads) as writer:
+        with SplicedFile(self.location.storage, target, attempt.layout, old, self.job.path, self.threads) as writer:
             for group in range(self.file.num_row_groups):
                 if group >= first and group in self.job.touched:
                     self._splice_changes(writer, group, attempt)
@@ -182,7 +182,7 @@ class _Merge:
     def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
         """All of the file is read and written."""
         target = f"{self.job.staging}/{self.job.staged}"
-        with FileWriter(self.location.storage, target, attempt.layout) as writer:
+        with FileWriter(self.location.storage, target, attempt.layout, self.job.path) as writer:
             for group in range(self.file.num_row_groups):
                 writer.write_row_group(self._whole(group, attempt, touched=group >= first))
             return self._staged(target, writer.rows, writer.close(in_order=self._stays_sorted()))
@@ -204,7 +204,8 @@ class _Merge:
     def _staged(self, target: str, rows: int, size: int) -> Rewritten:
         own = self.job.footer.path
         self.location.storage.copy_mode(self.location.at(own), target)
-        return Rewritten(own, (Staged(self.job.staged, self.job.path, rows, size, own),))
+        receipt = self.location.storage.receipt(target)
+        return Rewritten(own, (Staged(self.job.staged, self.job.path, rows, size, own, receipt),))
 
     # -- the layout
 

@@ -99,7 +99,7 @@ class _Piece:
 class SplicedFile:
     """One Parquet file, like an old one but for the columns that are replaced; synced to disk when it is closed."""
 
-    def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, threads: int = 1) -> None:
+    def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, final: str, threads: int = 1) -> None:
         self._storage, self._path, self._layout, self._old, self._threads = storage, path, layout, old, threads
         self._origin = _OldFile(storage, old.file)
         self._by_fastparquet = old.created_by.startswith("fastparquet")
@@ -110,7 +110,7 @@ class SplicedFile:
         self._indexes: list[tuple[tuple[int, int], thrift.Struct, bytes]] = []
         self._at = len(MAGIC)
         self.rows = self.copied = 0
-        self._sink = storage.open_output(path)
+        self._sink = storage.open_output(path, final)
         self._sink.write(MAGIC)
 
     def keep(self, group: int) -> None:

@@ -23,9 +23,9 @@ from fsspeckit.core.values import arrays
 class FileWriter:
     """One Parquet file: row groups as they are given, the footer grafted, synced to disk when it is closed."""
 
-    def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
+    def __init__(self, storage: Storage, path: str, layout: Layout, final: str) -> None:
         self._storage, self._path, self._layout = storage, path, layout
-        self._sink = GraftingSink(storage.open_output(path), layout.graft)
+        self._sink = GraftingSink(storage.open_output(path, final), layout.graft)
         with storable(), contextlib.ExitStack() as stack:
             stack.callback(self._sink.abandon)
             self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), layout.storage, **layout.options)
@@ -150,7 +150,8 @@ class FreshFiles:
             with storable():
                 self._layout = self._layout.sampled(rows)
             self._name = f"part-{self._token}-{len(self._done):05d}"
-            self._file = FileWriter(self._storage, posixpath.join(self._staging, self._name), self._layout)
+            staged, final = posixpath.join(self._staging, self._name), self._target
+            self._file = FileWriter(self._storage, staged, self._layout, final)
         return self._file
 
     def _end_file(self) -> None:
@@ -158,9 +159,13 @@ class FreshFiles:
             self._flush(self._waiting_rows())
         if self._file is not None:
             rows, size = self._file.rows, self._file.close()
-            target = posixpath.join(self._folder, f"{self._name}.parquet")
-            self._done.append(Staged(self._name, target, rows, size))
+            receipt = self._storage.receipt(posixpath.join(self._staging, self._name))
+            self._done.append(Staged(self._name, self._target, rows, size, receipt=receipt))
             self._file = None
+
+    @property
+    def _target(self) -> str:
+        return posixpath.join(self._folder, f"{self._name}.parquet")
 
     def __enter__(self) -> FreshFiles:
         return self

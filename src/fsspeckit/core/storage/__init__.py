@@ -1,13 +1,14 @@
 """The only way to list, open, write, rename, sync and lock.
 
 A `Location` is a data set: a `Storage` and the folder in it. Local disks are read and written with PyArrow's native
-files; everything else is reached through fsspec. Paths handed to a `Storage` are absolute; data files are named
-relative to the data set, with `/`.
+files, S3 by `store` over the few requests of `objects`; everything else is reached through fsspec, for reading. Paths
+handed to a `Storage` are absolute; data files are named relative to the data set, with `/`.
 """
 
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.location import Location, locate
 from fsspeckit.core.storage.remote import FsspecStorage
+from fsspeckit.core.storage.store import StoreStorage
 
-__all__ = ["FsspecStorage", "LocalStorage", "Location", "Storage", "locate"]
+__all__ = ["FsspecStorage", "LocalStorage", "Location", "Storage", "StoreStorage", "locate"]

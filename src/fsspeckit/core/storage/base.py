@@ -7,6 +7,8 @@ import errno
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import pyarrow.fs
+
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
 
@@ -20,6 +22,9 @@ class Storage(Protocol):
 
     renames_atomically: bool
 
+    def look(self, root: str) -> contextlib.AbstractContextManager[None]:
+        """Ask several things about one folder; a store lists it once for all of them."""
+
     def walk(self, root: str) -> Iterator[FileInfo]: ...
     def folders(self, root: str) -> Iterator[str]: ...
     def above(self, root: str) -> list[str]: ...
@@ -31,8 +36,16 @@ class Storage(Protocol):
     def is_plain(self, path: str) -> bool: ...
     def names(self, folder: str) -> list[str]: ...
     def open_input(self, path: str) -> Any: ...
-    def open_output(self, path: str) -> Any: ...
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None: ...
+    def open_output(self, path: str, final: str = "") -> Any:
+        """Open a file in staging, or a scratch file. A store has to know `final`, its place in the data set."""
+
+    def receipt(self, path: str) -> str | None:
+        """What the commit needs to know of a staged file that was closed, beyond its name."""
+
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """For PyArrow's scan of a data set."""
+
     def read_bytes(self, path: str) -> bytes: ...
     def write_bytes(self, path: str, data: bytes) -> None: ...
     def make_folder(self, path: str) -> list[str]: ...

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.fs
 
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
@@ -24,6 +25,9 @@ class LocalStorage:
     """The machine's own disks."""
 
     renames_atomically = True
+
+    def look(self, root: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def walk(self, root: str) -> Iterator[FileInfo]:
         """The files below a folder, those in skipped folders left out."""
@@ -88,7 +92,7 @@ class LocalStorage:
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
 
-    def open_output(self, path: str) -> Any:
+    def open_output(self, path: str, final: str = "") -> Any:
         if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
             raise OSError(errno.EPERM, "a forked child cannot commit its parent's merge", path)
         return open(path, "wb")
@@ -106,6 +110,12 @@ class LocalStorage:
                 copied = 0  # as at the end of the file, of which `copy_bytes` tells
             offset, length = offset + copied, length - copied
         copy_bytes(source, sink, offset, length)
+
+    def receipt(self, path: str) -> str | None:
+        return None
+
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        return pyarrow.fs.LocalFileSystem()
 
     def read_bytes(self, path: str) -> bytes:
         """A record of ours. A pipe, a device or a link in its place is refused: it may lead anywhere, or never end."""

@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -13,18 +14,22 @@ from urllib.parse import unquote
 import fsspec
 import pyarrow.fs
 from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.remote import FsspecStorage
+from fsspeckit.core.storage.s3_options import S3Options, missing_client
+from fsspeckit.core.storage.store import StoreStorage
 
 # As Hadoop reads paths: what stands before the first colon is a scheme, unless a slash stands before it.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!:)")
 _LOCAL = ("file", "local")
-_REACHED = ("memory", "s3", "s3a", "http", "https")
-_STORES = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "s3n", "dbfs", "oss", "cosn")
+_REACHED = ("memory", "http", "https")
+_S3 = ("s3", "s3a")
+_STORES = ("hdfs", "viewfs", "abfs", "abfss", "az", "wasb", "wasbs", "adl", "gs", "gcs", "s3n", "dbfs", "oss", "cosn")
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,12 @@ class Location:
         return posixpath.basename(self.root)
 
 
-def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
-    """Find the data set that `path` names: a local path, a `file:/` or other URL, or a path in `filesystem`.
+def locate(
+    path: str | os.PathLike[str], filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> Location:
+    """Find the data set that `path` names: a local path, a `file:/`, `s3://` or other URL, or a path in `filesystem`.
+
+    `storage_options` say how a store is reached; a local path has no use for them.
 
     >>> locate("memory://lake/events").root, locate("file:/lake/events").root
     ('/lake/events', '/lake/events')
@@ -66,15 +75,72 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
         raise ArgumentError(f"A data set path must be a non-empty string, not {path!r}.")
     if "\0" in shown:
         raise ArgumentError(f"A path has no null character: {shown!r}.")
+    filesystem, shown = _unwrapped(filesystem, shown)
     if filesystem is None or isinstance(filesystem, (LocalFileSystem, pyarrow.fs.LocalFileSystem)):
         scheme = scheme_of(shown)
         if scheme is None or scheme in _LOCAL:
             local = _local_path(shown) if scheme else shown
             return Location(LocalStorage(), _resolved(local), local)
+        if scheme in _S3:
+            return _in_s3(shown.partition(":")[2], storage_options)
         fs, root = _reached(shown, scheme)
+    elif "s3" in _protocols(filesystem):
+        return _in_s3(f"//{filesystem._strip_protocol(shown)}", None, filesystem)
     else:
         fs, root = _inside(filesystem, shown)
     return Location(FsspecStorage(fs), root.rstrip("/") or "/", shown)
+
+
+def _unwrapped(filesystem: Any, path: str) -> tuple[Any, str]:
+    """The file system within those that only show a folder of it, or translate its calls."""
+    while True:
+        if isinstance(filesystem, DirFileSystem):
+            filesystem, path = filesystem.fs, _below(filesystem.path, path)
+        elif isinstance(filesystem, pyarrow.fs.SubTreeFileSystem):
+            filesystem, path = filesystem.base_fs, _below(filesystem.base_path, path)
+        elif isinstance(filesystem, ArrowFSWrapper):
+            filesystem = filesystem.fs
+        elif isinstance(filesystem, pyarrow.fs.PyFileSystem) and isinstance(
+            filesystem.handler, pyarrow.fs.FSSpecHandler
+        ):
+            filesystem = filesystem.handler.fs
+        else:
+            return filesystem, path
+
+
+def _below(folder: str, path: str) -> str:
+    if ".." in path.split("/"):
+        raise ArgumentError(f"{path!r} leads out of the folder {folder!r} that its file system shows.")
+    return posixpath.join(folder, path.lstrip("/"))
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol = getattr(filesystem, "protocol", ())
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _in_s3(path: str, storage_options: Mapping[str, Any] | None, filesystem: Any = None) -> Location:
+    """`//bucket/folder`."""
+    bucket, _, key = path.removeprefix("//").partition("/")
+    if not path.startswith("//") or not bucket:
+        raise ArgumentError(f"s3:{path} names no bucket. Write s3://bucket/folder.")
+    if "@" in bucket or ":" in bucket:
+        raise ArgumentError("Credentials and ports do not belong into the path s3://…; give them as storage_options.")
+    url, root = f"s3://{bucket}/{key.strip('/')}", key.strip("/")
+    if not root:
+        raise TargetError(
+            f"{url} is a bucket's root. A data set is a folder in it: what is written down of a commit lies beside it."
+        )
+    if any(part in ("", ".", "..") or not part.isprintable() for part in root.split("/")):
+        raise ArgumentError(
+            f"{url!r} has a folder that is empty, '.' or '..', or has characters that cannot be printed."
+        )
+    try:
+        from fsspeckit.core.storage.s3 import connect
+    except ImportError as error:
+        raise missing_client(url, error) from None
+    options = S3Options.of(storage_options) if filesystem is None else S3Options.of_s3fs(filesystem)
+    return Location(StoreStorage(connect(bucket, options), options.lease, options.heartbeat), root, url)
 
 
 def _resolved(path: str) -> str:
@@ -96,7 +162,7 @@ def scheme_of(path: str) -> str | None:
     if found is None:
         return None
     scheme = found[1].lower()
-    known = scheme in (*_LOCAL, *_REACHED, *_STORES)
+    known = scheme in (*_LOCAL, *_REACHED, *_S3, *_STORES)
     return scheme if known or path.startswith("/", found.end()) else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.fs
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.core.errors import DatasetLockedError
@@ -27,6 +28,9 @@ class FsspecStorage:
     _locks: ClassVar[dict[tuple[int, str], threading.Lock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
     _made: set[str] = field(default_factory=set)
+
+    def look(self, root: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def walk(self, root: str) -> Iterator[FileInfo]:
         found = self.fs.find(root, detail=True)
@@ -82,11 +86,17 @@ class FsspecStorage:
     def open_input(self, path: str) -> Any:
         return pa.PythonFile(self.fs.open(path, "rb"), mode="r")
 
-    def open_output(self, path: str) -> Any:
+    def open_output(self, path: str, final: str = "") -> Any:
         return self.fs.open(path, "wb")
 
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
         copy_bytes(source, sink, offset, length)
+
+    def receipt(self, path: str) -> str | None:
+        return None
+
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(self.fs))
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self.fs.cat_file(path))
@@ -126,7 +136,7 @@ class FsspecStorage:
         if not isinstance(self.fs, MemoryFileSystem):
             raise DatasetLockedError(
                 f"Writing to {root} on {type(self.fs).__name__} is not supported yet: two writers could not be kept "
-                "apart. Merge into a local folder, or copy the data set there first.",
+                "apart. Merge into a local folder or an s3:// path, or copy the data set there first.",
                 operation="lock",
             )
 

@@ -39,7 +39,7 @@ def looking(location: Location) -> Iterator[None]:
 
 def list_files(location: Location) -> tuple[FileInfo, ...]:
     """The data files, sorted by path. An absent data set has none."""
-    with looking(location):
+    with looking(location), location.storage.look(location.root):
         check_plain(location)
         if not location.storage.is_dir(location.root):
             return ()

@@ -1,0 +1,277 @@
+"""The session on disks: `flock` on the folder, staging beside it, renames, and the marker as the commit point."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import os
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fsspeckit.core.commit import journal, marker, owner, staging
+from fsspeckit.core.commit.recovery import Way, does_not_fit, recover_locked
+from fsspeckit.core.commit.steps import MisfitError, Steps, moved
+from fsspeckit.core.commit.unchanged import check_unchanged
+from fsspeckit.core.errors import (
+    CommitUnfinishedError,
+    DatasetMergeError,
+    FsspeckitError,
+    StorageError,
+    TargetChangedError,
+    TargetError,
+)
+from fsspeckit.core.model import FileInfo, Staged
+from fsspeckit.core.storage import Location
+from fsspeckit.core.target.listing import check_plain, looking, summary_files
+
+_ADVICE = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
+        "New files are staged beside the data set before they replace old ones; make room for them."
+    ),
+    (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS): (
+        "The file system does not lock folders, so that two writers could not be kept apart. Mount it with locks (NFS: "
+        "version 4, or without nolock), or merge on the machine that has the disk."
+    ),
+    (errno.ESTALE,): "The server has forgotten the folder or file (a stale NFS handle): try again, or mount it anew.",
+}
+
+
+@contextlib.contextmanager
+def writing(location: Location, lock_timeout: float = 60) -> Iterator[DiskSession]:
+    with _holding(location, lock_timeout) as (is_here, made):
+        try:
+            recover_locked(location, new=bool(made))
+            with contextlib.closing(DiskSession(location, is_here)) as session:
+                session.announce()
+                yield session
+        except OSError as error:
+            raise _ours(error, _cannot_write(location, error), "stage") from error
+
+
+def recover(location: Location, lock_timeout: float = 60, way: Way | None = None) -> list[str]:
+    with looking(location):
+        check_plain(location)
+        if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
+            return []
+        with _holding(location, lock_timeout) as (_, made):
+            return recover_locked(location, way, new=bool(made))
+
+
+@contextlib.contextmanager
+def _holding(location: Location, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
+    """Make the data set's folder if need be, and lock it; yields whether it still is here, and the folders made."""
+    made: list[str] = []
+    with contextlib.ExitStack() as stack:
+        try:
+            location.storage.check_lockable(location.root)
+            check_plain(location)
+            made += _make_root(location)
+            lock = location.storage.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
+            is_here = stack.enter_context(lock)
+        except OSError as error:
+            _remove_empty(location, made)
+            message = f"Cannot lock {location.shown}: {error}.{_advice(error)} Nothing was begun."
+            raise _ours(error, message, "lock") from error
+        process = os.getpid()
+        try:
+            yield is_here, made
+        finally:  # a data set that did not come to be leaves no folder behind; others may wait for the lock on it
+            if os.getpid() == process:
+                _remove_empty(location, made)
+
+
+def _remove_empty(location: Location, folders: Sequence[str]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            location.storage.remove_folder(folder)
+
+
+def _is_pattern(location: Location) -> bool:
+    """A name with `*` or `?` is a name like any other, unless it is meant for what is there already."""
+    if not any(c in location.name for c in "*?") or location.storage.is_dir(location.root):
+        return False
+    return bool(fnmatch.filter(location.storage.names(location.parent), location.name))
+
+
+def _make_root(location: Location) -> list[str]:
+    if _is_pattern(location):
+        raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
+    try:
+        made = location.storage.make_folder(location.root)
+        for folder in made:
+            location.storage.sync_folder(posixpath.dirname(folder))
+    except OSError as error:
+        raise StorageError(
+            f"Cannot create {location.shown}: {error}. Nothing was begun.", error, operation="stage"
+        ) from error
+    return made
+
+
+def _owner(location: Location, folder: str) -> str:
+    return owner.describe(location.storage, staging.homes(replace(location, root=folder)))
+
+
+def _cannot_write(location: Location, error: OSError) -> str:
+    return f"Cannot write to {location.shown}: {error}.{_advice(error)} Nothing was changed."
+
+
+def _advice(error: OSError) -> str:
+    return next((f" {words}" for errors, words in _ADVICE.items() if error.errno in errors), "")
+
+
+def _ours(error: OSError, message: str, operation: str) -> OSError:
+    """An error of the file system that came before the commit was recorded, in our words."""
+    return error if isinstance(error, FsspeckitError) else StorageError(message, error, operation=operation)
+
+
+@dataclass
+class DiskSession:
+    """A writer that holds the lock."""
+
+    location: Location
+    _is_here: Callable[[], bool]
+    _since: float = field(default_factory=time.time)
+    _process: int = field(default_factory=os.getpid)
+    _staging: str | None = None
+    _release: Callable[[], None] | None = None
+    _probed: set[str] = field(default_factory=set)
+    _state: Literal["open", "recording", "recorded", "done"] = "open"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Has a commit passed its commit point, or may it have?"""
+        return self._state != "open"
+
+    def announce(self) -> None:
+        """Tell those who wait who we are, from the first moment if the parent can be written."""
+        owner.announce(self.location.storage, staging.homes(self.location)[0], self._since)
+
+    def stage(self, folders: Sequence[str]) -> str:
+        """The staging folder, made on first use; a rename from it into `folders` is known to work."""
+        if os.getpid() != self._process:  # it has no lock
+            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        unknown = sorted({*folders} - self._probed)
+        self._probed.update(unknown)
+        if self._staging is None:
+            self._staging = staging.create(self.location, unknown)
+            self._release = self.location.storage.claim(self._staging)
+            owner.announce(self.location.storage, posixpath.dirname(self._staging), self._since)
+        else:
+            staging.check_reach(self.location, self._staging, unknown)
+        return self._staging
+
+    def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
+        """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
+        if not staged and not removed:
+            return
+        folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
+        self._check_place()
+        check_unchanged(self.location, expected)
+        self._check_free([s.path for s in staged], {f.path for f in expected})
+        summaries = [info for name in summary_files(self.location) if (info := self._stat(name))]
+        replaced = {s.path for s in staged}
+        gone = [f for f in removed if f.path not in replaced]
+        record = journal.plan(self.location, folder, staged, [*gone, *summaries], expected)
+        journal.write(self.location, folder, record)
+        self._check_place()  # once more: it takes a while to make all that durable
+        self._record(Steps(self.location, folder, record))
+
+    def _record(self, steps: Steps) -> None:
+        """The commit point, and what comes after it: every error says that the commit is recorded."""
+        commit = staging.commit_of(steps.staging)
+        self._state = "recording"
+        try:
+            marker.make(self.location, commit)
+            self._finish(steps, commit)
+        except MisfitError as error:
+            raise does_not_fit(self.location, [str(error)]) from None
+        except OSError as error:
+            if self._is_not_recorded(commit):
+                raise
+            raise CommitUnfinishedError(
+                f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
+                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
+                "finishes it too.",
+                operation="commit",
+            ) from error
+        except (KeyboardInterrupt, SystemExit):
+            if not self._is_not_recorded(commit):
+                with contextlib.suppress(OSError, MisfitError):  # the next writer will say so
+                    self._finish(steps, commit)
+            raise
+
+    def _is_not_recorded(self, commit: str) -> bool:
+        """Did the commit fail before its marker was made? Where that cannot be told, it did not."""
+        with contextlib.suppress(OSError):
+            if self._state == "recording" and self._is_here() and not marker.is_made(self.location, commit):
+                self._state = "open"
+                return True
+        return False
+
+    def _finish(self, steps: Steps, commit: str) -> None:
+        self._state = "recorded"
+        steps.apply(steps.journal.inode)
+        marker.remove(self.location, commit)
+        if not self._is_here():  # the marker is elsewhere, and needs the journal
+            raise moved(self.location)
+        self._state = "done"
+
+    def _check_place(self) -> None:
+        """Refuse where the path has come to name another folder."""
+        if not self._is_here():
+            raise TargetChangedError(
+                f"{self.location.shown} was moved or replaced while the merge was under way; nothing was changed.",
+                operation="commit",
+            )
+
+    def _check_free(self, paths: Sequence[str], known: set[str]) -> None:
+        """A new file may only take a name that nobody has."""
+        taken = [p for p in paths if p not in known and self.location.storage.stat(self.location.at(p)) is not None]
+        if taken:
+            raise TargetChangedError(
+                f"{self.location.show(taken[0])} exists already; nothing was changed, try again.", operation="commit"
+            )
+
+    def _folders(self, paths: Sequence[str]) -> list[str]:
+        """The folders in which files will come and go; where one is yet to be made, the one to make it in."""
+        found, new = set(), set()
+        for folder in {posixpath.dirname(path) for path in paths}:
+            while folder and not self.location.storage.is_dir(self.location.at(folder)):
+                new.add(folder)
+                folder = posixpath.dirname(folder)
+            found.add(folder)
+        staging.check_names(self.location, self.stage(()), new)
+        return sorted(found)
+
+    def _stat(self, name: str) -> FileInfo | None:
+        info = self.location.storage.stat(self.location.at(name))
+        return info and replace(info, path=name)
+
+    def close(self) -> None:
+        """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
+        if os.getpid() != self._process:
+            return
+        try:
+            self._clear()
+        except (KeyboardInterrupt, SystemExit):
+            self._clear()
+            raise
+        finally:
+            if self._release is not None:
+                self._release()
+
+    def _clear(self) -> None:
+        if self._state in ("open", "done"):
+            with contextlib.suppress(OSError):
+                self._remove_ours()
+
+    def _remove_ours(self) -> None:
+        if self._state == "open":
+            staging.remove_probes(self.location, self._probed)
+        if self._staging is not None and self.location.storage.is_dir(self._staging):
+            staging.discard(self.location, self._staging)
+        staging.remove_homes(self.location)

@@ -1,0 +1,131 @@
+"""The head of a data set in an object store: one small object beside it that says who writes, or what is committed.
+
+    free        nobody writes
+    leased      a session writes; it renews its lease by writing the head anew
+    committed   a journal is recorded: uploads to complete, files to remove. Whoever sees it may carry it out
+
+Every change is a compare-and-swap on the head's ETag, and every body has a nonce: an ETag is a hash of the content, so
+that equal bodies would let a stale one pass. The head stays when all is done, for some stores ignore conditions on
+DELETE. It is read with suspicion, as a journal on disks is.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fsspeckit.core.commit.journal import check_data_path
+from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.model import Staged
+from fsspeckit.core.storage import Location
+from fsspeckit.core.storage.objects import Objects, Upload
+from fsspeckit.core.storage.store import HOME, upload_of
+
+_FORMAT = 1
+State = Literal["free", "leased", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Complete an upload to `path` (in the data set), a name that no file had."""
+
+    path: str
+    upload_id: str
+    parts: tuple[str, ...]
+    size: int
+
+    @classmethod
+    def of(cls, location: Location, staged: Staged) -> Addition:
+        upload = upload_of(staged.receipt or "")
+        if upload.key != location.at(staged.path):
+            raise ValueError(f"{staged.path!r} was uploaded as {upload.key!r}")
+        return cls(staged.path, upload.upload_id, upload.parts, upload.size)
+
+    def upload(self, location: Location) -> Upload:
+        return Upload(location.at(self.path), self.upload_id, self.parts, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    path: str
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    additions: tuple[Addition, ...]
+    removals: tuple[Removal, ...]
+
+    def check(self) -> None:
+        """Every path is a data file inside the data set, and none is named twice."""
+        paths = [a.path for a in self.additions] + [r.path for r in self.removals]
+        for path in paths:
+            check_data_path(path)
+        if len(set(paths)) < len(paths):
+            raise ValueError("it names a file twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    state: State
+    session: str
+    nonce: str
+    lease: float = 0
+    owner: Mapping[str, Any] = field(default_factory=dict)
+    journal: Journal | None = None
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"format": _FORMAT, **asdict(self)}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The head as it was read, by its ETag."""
+
+    head: Head
+    etag: str
+
+
+def home_of(root: str) -> str:
+    """The folder beside a data set in which the head and the intents of sessions are. No reader takes it for data."""
+    return posixpath.join(posixpath.dirname(root), f"{HOME}{posixpath.basename(root)}")
+
+
+def head_key(root: str) -> str:
+    return f"{home_of(root)}/head"
+
+
+def read_head(objects: Objects, key: str) -> Seen | None:
+    answer = objects.get(key)
+    if answer is None:
+        return None
+    try:
+        return Seen(_parse(json.loads(answer[0])), answer[1])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise CommitUnfinishedError(
+            f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If it is not yours, "
+            "or no commit is under way, delete it.",
+            operation="recover",
+        ) from error
+
+
+def _parse(raw: Mapping[str, Any]) -> Head:
+    if raw["format"] != _FORMAT:
+        raise ValueError(f"unknown format {raw['format']!r}")
+    if raw["state"] not in ("free", "leased", "committed"):
+        raise ValueError(f"unknown state {raw['state']!r}")
+    journal = _journal(raw["journal"]) if raw["state"] == "committed" else None
+    lease = min(max(float(raw["lease"]), 0.0), 3600.0)
+    return Head(raw["state"], str(raw["session"]), str(raw["nonce"]), lease, dict(raw["owner"]), journal)
+
+
+def _journal(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> Journal:
+    additions = [
+        Addition(a["path"], a["upload_id"], tuple(map(str, a["parts"])), int(a["size"])) for a in raw["additions"]
+    ]
+    journal = Journal(tuple(additions), tuple(Removal(r["path"], str(r["etag"])) for r in raw["removals"]))
+    journal.check()
+    return journal

@@ -1,0 +1,388 @@
+"""The session in object stores: a lease on the head object, uploads to final keys, one compare-and-swap as the commit.
+
+1. See what dead sessions left, **then** read the head. Committed: carry that out and begin again. Leased: wait until
+   it has not been renewed for the lease's time, on our own clock. Else take it, and clear away what was seen before.
+2. New files are uploads to their final, unused names: nobody sees them. The lease is renewed meanwhile.
+3. List once more; then the head is swapped from our lease to the journal. That is the commit.
+4. Complete the uploads; when all are there, remove the old files; free the head. Anyone can do this (`settle`).
+
+A session that lost its lease can neither commit nor harm: its swap is refused, and it only gives up uploads of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fsspeckit.core.commit import owner
+from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, read_head
+from fsspeckit.core.commit.lease import Lease, Runtime
+from fsspeckit.core.commit.recovery import Way
+from fsspeckit.core.commit.settle import Left, Settlement, settle
+from fsspeckit.core.commit.unchanged import check_unchanged
+from fsspeckit.core.errors import (
+    CommitUnfinishedError,
+    DatasetLockedError,
+    DatasetMergeError,
+    FsspeckitError,
+    StorageError,
+    TargetError,
+)
+from fsspeckit.core.model import FileInfo, Staged
+from fsspeckit.core.storage import Location, StoreStorage
+from fsspeckit.core.storage.base import locked
+from fsspeckit.core.storage.objects import Objects, UnansweredError, Upload
+from fsspeckit.core.storage.store import HOME
+from fsspeckit.core.target.listing import SUMMARY_FILES, looking
+
+RUNTIME = Runtime()
+_PROBED: weakref.WeakSet[Objects] = weakref.WeakSet()
+# How long a reader waits for a commit that is being carried out before it warns, and a probe for its answer.
+_PATIENCE = (0.1, 0.2, 0.4, 0.8)
+_POLL = 0.25
+# After so many commits of others that were carried out on the way in, patience counts.
+_MANY = 3
+
+
+@contextlib.contextmanager
+def writing(location: Location, lock_timeout: float = 60, runtime: Runtime = RUNTIME) -> Iterator[StoreSession]:
+    with looking_to_lock(location):
+        check_place(location)
+        lease, _ = _Entry(location, runtime).acquire(lock_timeout)
+    with contextlib.closing(StoreSession(location, lease)) as session:
+        lease.start()
+        try:
+            yield session
+        except Exception as error:
+            if not session.is_recorded and not lease.is_held():  # a loser may have seen files come and go
+                raise _taken_over(location) from error
+            if isinstance(error, OSError) and not isinstance(error, FsspeckitError):
+                message = f"Cannot write to {location.shown}: {error}. Nothing was changed."
+                raise StorageError(message, error, operation="stage") from error
+            raise
+
+
+def recover(
+    location: Location, lock_timeout: float = 60, way: Way | None = None, runtime: Runtime = RUNTIME
+) -> list[str]:
+    with looking_to_lock(location):
+        objects = _objects(location)
+        entries = objects.list_all(home_of(location.root))
+        seen = read_head(objects, head_key(location.root)) if entries else None
+        if not entries or (len(entries) == 1 and seen is not None and seen.head.state == "free"):
+            return []
+        lease, said = _Entry(location, runtime).acquire(lock_timeout, way)
+        lease.stop()
+        lease.change("free")
+    return said
+
+
+def unfinished(location: Location) -> list[str]:
+    """A commit in the course of being carried out is waited for, for a moment."""
+    with looking(location):
+        try:
+            seen = read_head(_objects(location), head_key(location.root))
+            for pause in _PATIENCE:
+                if seen is None or seen.head.state != "committed":
+                    return []
+                RUNTIME.sleep(pause)
+                seen = read_head(_objects(location), head_key(location.root))
+        except PermissionError:  # those who may only read the data set
+            return []
+    return [f"{_objects(location).place}/{head_key(location.root)}"] if seen and seen.head.state == "committed" else []
+
+
+@contextlib.contextmanager
+def looking_to_lock(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except FsspeckitError:
+        raise
+    except OSError as error:
+        message = f"Cannot lock {location.shown}: {error}. Nothing was begun."
+        raise StorageError(message, error, operation="lock") from error
+
+
+def check_place(location: Location) -> None:
+    """Refuse a data set inside another one, and a store that ignores conditions."""
+    objects = _objects(location)
+    for folder in _storage(location).above(location.root):
+        if _is_there(objects, head_key(folder)):
+            raise TargetError(
+                f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
+                f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
+            )
+    if objects not in _PROBED:
+        _probe(objects, location)
+        _PROBED.add(objects)
+
+
+def _is_there(objects: Objects, key: str) -> bool:
+    """What may not be looked at, above the folders that a user was given, is not there for them."""
+    try:
+        return objects.stat(key) is not None
+    except PermissionError:
+        return False
+
+
+def refuse_inner_heads(location: Location) -> None:
+    for folder in location.storage.folders(location.root):
+        if posixpath.basename(folder).startswith(HOME):
+            raise TargetError(
+                f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
+                "none any more, delete that folder. Nothing was changed."
+            )
+
+
+def _probe(objects: Objects, location: Location) -> None:
+    """Does the store refuse what it has to refuse? Else two writers could not be kept apart."""
+    key = f"{home_of(location.root)}/probe-{RUNTIME.token()}"
+    try:
+        _answered(lambda: objects.put_if(key, b"1", None))
+        created = _answered(lambda: objects.put_if(key, b"2", None))
+        swapped = _answered(lambda: objects.put_if(key, b"3", '"0"'))
+    finally:
+        objects.delete([key])
+    if created or swapped:
+        raise StorageError(
+            f"{objects.place} ignores conditions on writes (If-None-Match, If-Match), so that two writers could not be "
+            "kept apart. Nothing was written. Use a store that has conditional writes, as S3 itself does.",
+            operation="lock",
+        )
+
+
+def _answered(request: Callable[[], str | None]) -> str | None:
+    for pause in _PATIENCE:
+        try:
+            return request()
+        except UnansweredError:
+            RUNTIME.sleep(pause)
+    return request()
+
+
+def _storage(location: Location) -> StoreStorage:
+    assert isinstance(location.storage, StoreStorage)
+    return location.storage
+
+
+def _objects(location: Location) -> Objects:
+    return _storage(location).objects
+
+
+def _taken_over(location: Location) -> DatasetLockedError:
+    return DatasetLockedError(
+        f"Another writer took {location.shown} over: this one was silent for longer than its lease. Nothing of it was "
+        "committed; merge again, with a longer lease (storage option lease, in seconds) if it happens again.",
+        operation="commit",
+    )
+
+
+@dataclass
+class _Entry:
+    """The way into a data set: past others' leases and unfinished commits."""
+
+    location: Location
+    runtime: Runtime
+    said: list[str] = field(default_factory=list)
+    _seen_since: tuple[str, float] = ("", 0.0)
+
+    def acquire(self, timeout: float, way: Way | None = None) -> tuple[Lease, list[str]]:
+        deadline = self.runtime.monotonic() + timeout
+        options = _storage(self.location).lease_options
+        lease = Lease(
+            _objects(self.location), head_key(self.location.root), self.runtime.token(), *options, self.runtime
+        )
+        settlement = Settlement(self.location, lease.objects, self.runtime)
+        while True:
+            left = settlement.survey()  # before the head is read: what comes later may be a living session's
+            seen = read_head(lease.objects, lease.key)
+            if seen is not None and seen.head.state == "committed":
+                self.said.append(settle(settlement, seen, way))
+                if len(self.said) > _MANY:
+                    self._check(seen, deadline, timeout)
+                continue
+            if seen is not None and seen.head.state == "leased" and not self._has_run_out(seen):
+                self._wait(seen, deadline, timeout)
+                continue
+            if seen is None:  # later ones are refused by this head, once it is there
+                refuse_inner_heads(self.location)
+            lease.etag = seen.etag if seen is not None else None
+            if lease.change("leased") == "ours":
+                self._clear(settlement, left)
+                return lease, self.said
+            self._check(seen, deadline, timeout)
+
+    def _has_run_out(self, seen: Seen) -> bool:
+        """Has the head been the same for the time of its lease, since we saw it first?"""
+        now = self.runtime.monotonic()
+        if self._seen_since[0] != seen.etag:
+            self._seen_since = seen.etag, now
+        return now - self._seen_since[1] >= seen.head.lease
+
+    def _wait(self, seen: Seen, deadline: float, timeout: float) -> None:
+        """Until the head has changed, or its lease has run out."""
+        objects, key = _objects(self.location), head_key(self.location.root)
+        there: Seen | None = seen
+        while there is not None and there.etag == seen.etag and not self._has_run_out(seen):
+            self._check(there, deadline, timeout)
+            self.runtime.sleep(min(_POLL, max(0.01, seen.head.lease / 20)))
+            there = read_head(objects, key)
+
+    def _check(self, seen: Seen | None, deadline: float, timeout: float) -> None:
+        if self.runtime.monotonic() >= deadline:
+            known = seen is not None and bool(seen.head.owner)
+            who = owner.words(seen.head.owner) if seen is not None and known else "another process"
+            raise locked(self.location.shown, timeout, who)
+
+    def _clear(self, settlement: Settlement, left: Left) -> None:
+        settlement.clear(left)
+        if left.keys:
+            self.said.append(
+                f"removed the unfinished work beside {self.location.shown}: {len(left.uploads)} upload(s) given up"
+            )
+
+
+@dataclass
+class StoreSession:
+    """A writer that holds the lease."""
+
+    location: Location
+    lease: Lease
+    _process: int = field(default_factory=os.getpid)
+    _is_staging: bool = False
+    _state: Literal["open", "recording", "recorded", "done"] = "open"
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._state != "open"
+
+    @property
+    def _staging(self) -> str:
+        return f"{home_of(self.location.root)}/{self.lease.session}"
+
+    @property
+    def _settlement(self) -> Settlement:
+        return Settlement(self.location, self.lease.objects, self.lease.runtime)
+
+    def stage(self, folders: Sequence[str]) -> str:
+        if os.getpid() != self._process:
+            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        if self.lease.is_lost:
+            raise _taken_over(self.location)
+        self._is_staging = True
+        return self._staging
+
+    def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
+        if not staged and not removed:
+            return
+        self.stage(())
+        with _storage(self.location).look(self.location.root):
+            check_unchanged(self.location, expected)
+            refuse_inner_heads(self.location)
+            summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]
+        journal = self._journal(staged, [*removed, *summaries], expected)
+        self.lease.stop()
+        self._record(journal)
+
+    def _journal(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> Journal:
+        known = {f.path for f in expected}
+        try:
+            if not known.isdisjoint(s.path for s in staged):
+                raise ValueError("in an object store a new file cannot take the name of an old one")
+            additions = tuple(Addition.of(self.location, self._with_receipt(s)) for s in staged)
+            journal = Journal(additions, tuple(Removal(f.path, f.etag) for f in removed))
+            journal.check()
+        except ValueError as error:
+            raise DatasetMergeError(
+                f"Cannot commit to {self.location.shown}: {error}. Nothing was changed.", operation="commit"
+            ) from None
+        return journal
+
+    def _with_receipt(self, staged: Staged) -> Staged:
+        receipt = staged.receipt or self.location.storage.receipt(f"{self._staging}/{staged.staged}")
+        if receipt is None:
+            raise ValueError(f"{staged.path!r} was not uploaded by this session")
+        return Staged(staged.staged, staged.path, staged.rows, staged.size, staged.replaces, receipt)
+
+    def _record(self, journal: Journal) -> None:
+        """The commit point, and what comes after it: every error says that the commit is, or may be, recorded."""
+        self._state = "recording"
+        try:
+            outcome = self.lease.change("committed", journal)
+        except OSError:
+            outcome = "doubtful"
+        if outcome == "doubtful":
+            outcome = self._resolve(journal)
+        if outcome == "lost":
+            self._state = "open"
+            raise _taken_over(self.location)
+        self._state = "recorded"
+        self._apply()
+        self._state = "done"
+
+    def _resolve(self, journal: Journal) -> Literal["committed"]:
+        """No answer came to the commit. If the lease can be given back, it is not recorded and never will be."""
+        try:
+            outcome = self.lease.change("free")
+            if outcome == "ours":
+                self._state = "open"
+                raise StorageError(
+                    f"Cannot commit to {self.location.shown}: the store did not answer. Nothing was changed.",
+                    operation="commit",
+                )
+            if outcome == "committed" or any(self._settlement.is_placed(a) for a in journal.additions):
+                return "committed"  # it may have been carried out by others
+        except FsspeckitError:
+            raise
+        except OSError as error:
+            raise self._unknown(str(error)) from error
+        raise self._unknown("another writer has come since")
+
+    def _unknown(self, why: str) -> CommitUnfinishedError:
+        return CommitUnfinishedError(
+            f"Whether the commit to {self.location.shown} is recorded cannot be told: {why}. Run `fsspeckit recover "
+            f"{self.location.quoted}`, and look for its rows before you repeat it.",
+            operation="commit",
+        )
+
+    def _apply(self) -> None:
+        try:
+            self._finish()
+        except OSError as error:
+            raise CommitUnfinishedError(
+                f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
+                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
+                "finishes it too.",
+                operation="commit",
+            ) from error
+        except (KeyboardInterrupt, SystemExit):
+            with contextlib.suppress(OSError, FsspeckitError):  # the next writer will say so
+                self._finish()
+            raise
+
+    def _finish(self) -> None:
+        seen = read_head(self.lease.objects, self.lease.key)
+        if seen is not None and seen.head.state == "committed" and seen.head.session == self.lease.session:
+            self._settlement.finish(seen)
+
+    def close(self) -> None:
+        """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
+        if os.getpid() != self._process:
+            return
+        self.lease.stop()
+        begun = _storage(self.location).forget(self._staging)
+        with contextlib.suppress(OSError):
+            if self._state == "open":
+                self._give_up(begun)
+
+    def _give_up(self, begun: Sequence[Upload]) -> None:
+        """Uploads of this session only: it has not committed. Those of its executors are found by their intents."""
+        if self._is_staging:
+            left = self._settlement.survey(self.lease.session)
+            self._settlement.clear(Left(left.keys, tuple({u.upload_id: u for u in (*begun, *left.uploads)}.values())))
+        self.lease.change("free")

@@ -1,0 +1,92 @@
+"""The few requests that an object store has to answer.
+
+The store's `Storage` and the commit to a store are written against these alone, so that the same code runs over S3 and
+over a store in memory that can delay, lose and reorder (`tests/s3/memory.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class UnansweredError(OSError):
+    """No answer came: the request may have been carried out, may be so later, or never."""
+
+
+class ObjectChangedError(OSError):
+    """An object is no longer the one that was listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object as a listing shows it."""
+
+    key: str
+    size: int
+    etag: str
+    mtime_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A multipart upload: invisible until it is completed, and completed or aborted once only.
+
+    `size` and `parts` (the ETags of its parts, in order) are those of a finished one.
+    """
+
+    key: str
+    upload_id: str
+    parts: tuple[str, ...] = ()
+    size: int = 0
+
+
+class Objects(Protocol):
+    """One bucket. Keys have no leading slash; a prefix is a whole folder, without its last slash."""
+
+    @property
+    def place(self) -> str:
+        """The bucket as a URL, for messages."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """An object and its ETag."""
+
+    def put(self, key: str, data: Any) -> None:
+        """Write an object: bytes or an open file."""
+
+    def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
+        """Write if the object has this ETag, or with `None` if there is no object; the new ETag, or `None` if refused.
+
+        Raises `UnansweredError` if it is not known whether the object was written. Never tried twice.
+        """
+
+    def read(self, key: str, start: int, end: int, etag: str) -> bytes:
+        """Bytes of the very object that has this ETag, else `ObjectChangedError`."""
+
+    def read_tail(self, key: str, count: int) -> tuple[bytes, Entry]:
+        """The last bytes of an object, and what it is."""
+
+    def stat(self, key: str) -> Entry | None: ...
+
+    def list_all(self, prefix: str) -> list[Entry]:
+        """Everything below a folder, in order."""
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The names right in a folder, those of folders included, in order."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; those that are not there are passed over."""
+
+    def create_upload(self, key: str) -> str: ...
+
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> str: ...
+
+    def complete(self, upload: Upload) -> bool:
+        """Make the object of an upload's parts. False: there is no such upload (any more)."""
+
+    def abort(self, upload: Upload) -> None:
+        """Give an upload up; one that is not there is passed over."""
+
+    def list_uploads(self, prefix: str) -> list[Upload]:
+        """Uploads below a folder that are neither completed nor aborted."""

@@ -1,0 +1,131 @@
+"""Read one object in ranges, all of them of one version: a change in between is an error, never a mixture."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from fsspeckit.core.storage.objects import Entry, Objects
+
+# What is read at once of the end of a file: a footer is one request.
+TAIL = 64 << 10
+# Columns of one row group that lie closer together than this are one request.
+AHEAD = 512 << 10
+
+
+class Tails:
+    """The ends of objects that were read last, by key and ETag: a footer is asked for by several steps of a merge."""
+
+    def __init__(self, limit: int = 64 << 20) -> None:
+        self._limit, self._size = limit, 0
+        self._held: OrderedDict[tuple[str, str, str], bytes] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def get(self, place: str, entry: Entry) -> bytes | None:
+        with self._guard:
+            found = self._held.get((place, entry.key, entry.etag))
+            if found is not None:
+                self._held.move_to_end((place, entry.key, entry.etag))
+            return found
+
+    def keep(self, place: str, entry: Entry, tail: bytes) -> None:
+        with self._guard:
+            name = (place, entry.key, entry.etag)
+            self._size += len(tail) - len(self._held.get(name, b""))
+            self._held[name] = tail
+            self._held.move_to_end(name)
+            while self._size > self._limit:
+                self._size -= len(self._held.popitem(last=False)[1])
+
+
+TAILS = Tails()
+
+
+class PinnedFile(io.RawIOBase):
+    """An object as a file, for `pa.PythonFile`. `entry` is what a listing said of it, if there was one."""
+
+    def __init__(self, objects: Objects, key: str, entry: Entry | None) -> None:
+        self._objects, self._key = objects, key
+        self._entry = entry if entry is not None and entry.etag else None
+        self._position = 0
+        self._block, self._block_start = b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size if whence == io.SEEK_END else 0}
+        self._position = max(0, base[whence] + offset)
+        return self._position
+
+    def read(self, count: int | None = -1) -> bytes:
+        end = self._size if count is None or count < 0 else min(self._size, self._position + count)
+        data = self._range(self._position, end) if end > self._position else b""
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    @property
+    def _size(self) -> int:
+        return self._pinned().size
+
+    def _pinned(self) -> Entry:
+        if self._entry is None:
+            tail, self._entry = self._objects.read_tail(self._key, TAIL)
+            TAILS.keep(self._objects.place, self._entry, tail)
+        return self._entry
+
+    def _range(self, start: int, end: int) -> bytes:
+        entry = self._pinned()
+        if start >= entry.size - TAIL:
+            tail = TAILS.get(self._objects.place, entry)
+            if tail is None:
+                tail = self._objects.read(self._key, max(0, entry.size - TAIL), entry.size, entry.etag)
+                TAILS.keep(self._objects.place, entry, tail)
+            first = entry.size - len(tail)
+            return tail[start - first : end - first]
+        if not self._block_start <= start <= end <= self._block_start + len(self._block):
+            self._block = self._objects.read(self._key, start, min(entry.size, max(end, start + AHEAD)), entry.etag)
+            self._block_start = start
+        return self._block[start - self._block_start : end - self._block_start]
+
+
+class TailFile(io.RawIOBase):
+    """The end of a file that cannot be read yet: an upload, of which its writer remembers the footer."""
+
+    def __init__(self, size: int, tail: bytes, name: str) -> None:
+        self._size, self._tail, self._name, self._position = size, tail, name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
+
+    def read(self, count: int | None = -1) -> bytes:
+        """What lies before the footer reads as zeros: whoever looks for the footer looks at the end."""
+        end = self._size if count is None or count < 0 else min(self._size, self._position + count)
+        first = self._size - len(self._tail)
+        missing = max(0, min(end, first) - self._position)
+        data = bytes(missing) + self._tail[max(0, self._position - first) : max(0, end - first)]
+        self._position = end
+        return data

@@ -1,0 +1,378 @@
+"""A bucket of S3 or its kin: obstore for objects and listings, botocore for multipart uploads.
+
+What may be asked twice is asked again after throttling, server errors, resets and time-outs, with jitter and within a
+bound. A conditional PUT is sent once: whoever sent it has to look what became of it. Errors are ours, in one line,
+without credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
+
+import botocore.exceptions
+import botocore.session
+import obstore
+import obstore.exceptions
+import obstore.store
+from botocore.config import Config
+
+from fsspeckit.core.storage.base import RECORD_LIMIT
+from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
+from fsspeckit.core.storage.s3_options import S3Options, no_credentials, without_secrets
+
+Answer = TypeVar("Answer")
+_ATTEMPTS = 7
+_LONGEST_PAUSE = 5.0
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+_BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
+_THEIRS = (
+    obstore.exceptions.BaseError,
+    botocore.exceptions.ClientError,
+    botocore.exceptions.BotoCoreError,
+    FileNotFoundError,
+    ValueError,
+)
+
+
+def connect(bucket: str, options: S3Options) -> S3Objects:
+    """The bucket, one for all who reach it alike in this process. Nothing is asked of it yet."""
+    return _connected(bucket, options, tuple(sorted(e for e in os.environ.items() if e[0].startswith("AWS_"))))
+
+
+@lru_cache(maxsize=64)
+def _connected(bucket: str, options: S3Options, environment: tuple[tuple[str, str], ...]) -> S3Objects:
+    return S3Objects(bucket, options)
+
+
+class S3Objects:
+    """One bucket; see `Objects`."""
+
+    def __init__(self, bucket: str, options: S3Options) -> None:
+        self.bucket, self.options = bucket, options
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"S3Objects({self.place!r})"
+
+    def __reduce__(self) -> Any:
+        return connect, (self.bucket, self.options)
+
+    @property
+    def place(self) -> str:
+        return f"s3://{self.bucket}"
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        def ask() -> tuple[bytes, str]:
+            answer = obstore.get(self._quick_store, key)
+            if answer.meta["size"] > RECORD_LIMIT:
+                raise OSError(f"{self.place}/{key} is too large to be one of ours")
+            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
+
+        try:
+            return self._ask("read", key, ask)
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, data: Any) -> None:
+        def ask() -> None:
+            if hasattr(data, "seek"):
+                data.seek(0)
+            obstore.put(self._store, key, data)
+
+        self._ask("write", key, ask)
+
+    def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
+        mode: Any = "create" if etag is None else {"e_tag": etag}
+        try:
+            return str(obstore.put(self._quick_store, key, data, mode=mode, use_multipart=False)["e_tag"])
+        except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+            return None
+        except _THEIRS as error:
+            ours = self._ours(error, "write", key)
+            if isinstance(ours, FileNotFoundError) or _status(error) == 409:
+                return None
+            raise ours from None
+
+    def read(self, key: str, start: int, end: int, etag: str) -> bytes:
+        data, _ = self._ask("read", key, lambda: self._range(key, (start, end), {"if_match": etag}))
+        if len(data) != end - start:
+            raise OSError(f"{self.place}/{key}: {len(data)} bytes came of the {end - start} asked for")
+        return data
+
+    def read_tail(self, key: str, count: int) -> tuple[bytes, Entry]:
+        try:
+            return self._ask("read", key, lambda: self._range(key, {"suffix": count}, {}))
+        except UnansweredError:
+            raise
+        except OSError:
+            entry = self.stat(key)  # no range of an object without bytes can be had
+            if entry is None or entry.size:
+                raise
+            return b"", entry
+
+    def _range(self, key: str, sought: Any, options: dict[str, Any]) -> tuple[bytes, Entry]:
+        """Some stores answer with all of an object if it is no longer than the range, and obstore takes that ill."""
+        try:
+            answer = obstore.get(self._store, key, options={**options, "range": sought})
+            return bytes(answer.bytes()), _entry(answer.meta)
+        except obstore.exceptions.GenericError as error:
+            if "non-partial response" not in str(error):
+                raise
+        whole = obstore.get(self._store, key, options=options)
+        data, entry = bytes(whole.bytes()), _entry(whole.meta)
+        return data[-sought["suffix"] :] if isinstance(sought, dict) else data[slice(*sought)], entry
+
+    def stat(self, key: str) -> Entry | None:
+        try:
+            return self._ask("look at", key, lambda: _entry(obstore.head(self._store, key)))
+        except FileNotFoundError:
+            return None
+
+    def list_all(self, prefix: str) -> list[Entry]:
+        def ask() -> list[Entry]:
+            return [_entry(meta) for chunk in obstore.list(self._store, prefix, chunk_size=1000) for meta in chunk]
+
+        return sorted(self._ask("list", prefix, ask), key=lambda entry: entry.key)
+
+    def list_names(self, prefix: str) -> list[str]:
+        answer = self._ask("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix))
+        paths = [*answer["common_prefixes"], *(meta["path"] for meta in answer["objects"])]
+        return sorted({path.rpartition("/")[2] for path in paths} - {""})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        doomed = list(keys)
+        if doomed:
+            self._ask("delete", doomed[0], lambda: obstore.delete(self._store, doomed))
+
+    def create_upload(self, key: str) -> str:
+        """The key is nobody else's, so that what an attempt without an answer began is ours to give up."""
+        attempts = 0
+
+        def ask() -> str:
+            nonlocal attempts
+            attempts += 1
+            return str(self._client.create_multipart_upload(Bucket=self.bucket, Key=key)["UploadId"])
+
+        upload_id = self._ask("begin", key, ask)
+        for upload in self._list_uploads(key) if attempts > 1 else ():
+            if upload.key == key and upload.upload_id != upload_id:
+                self.abort(upload)
+        return upload_id
+
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> str:
+        checksum = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+        part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "ContentMD5": checksum}
+        return str(self._ask("write", key, lambda: self._client.upload_part(**part, Body=data))["ETag"])
+
+    def complete(self, upload: Upload) -> bool:
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(upload.parts, start=1)]
+        whole = {**self._named(upload), "MultipartUpload": {"Parts": parts}}
+        try:
+            self._ask("complete", upload.key, lambda: self._client.complete_multipart_upload(**whole))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def abort(self, upload: Upload) -> None:
+        try:
+            self._ask("give up", upload.key, lambda: self._client.abort_multipart_upload(**self._named(upload)))
+        except FileNotFoundError:
+            return
+
+    def list_uploads(self, prefix: str) -> list[Upload]:
+        return self._list_uploads(f"{prefix}/")
+
+    def _list_uploads(self, prefix: str) -> list[Upload]:
+        def ask() -> list[Upload]:
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=prefix)
+            return [Upload(u["Key"], u["UploadId"]) for page in pages for u in page.get("Uploads") or ()]
+
+        return self._ask("list the uploads of", prefix, ask)
+
+    def _named(self, upload: Upload) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": upload.key, "UploadId": upload.upload_id}
+
+    def _ask(self, verb: str, key: str, request: Callable[[], Answer]) -> Answer:
+        """Send a request that may be sent twice, until it is answered or patience ends."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return request()
+            except _THEIRS as error:
+                ours = self._ours(error, verb, key)
+                if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS:
+                    raise ours from None
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**attempt)))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ours(self, error: Exception, verb: str, key: str) -> OSError:
+        code, told = _told(error)
+        where = f"{self.place}/{key}"
+        text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.: ')}", self._secrets)
+        if code == "NoSuchBucket":
+            return OSError(f"the bucket {self.place} does not exist")
+        if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
+            return FileNotFoundError(text)
+        if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
+            return ObjectChangedError(f"{where} was changed or replaced meanwhile")
+        denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
+        if isinstance(error, denied) or _status(error) in (401, 403) or code in _EXPIRED:
+            _connected.cache_clear()  # whoever comes next looks for credentials anew
+            return PermissionError(text)
+        return UnansweredError(text) if _is_unanswered(error, code) else OSError(text)
+
+    @cached_property
+    def _session(self) -> Any:
+        try:
+            session = botocore.session.Session(profile=self.options.profile)
+            session.get_scoped_config()
+        except botocore.exceptions.BotoCoreError as error:
+            raise OSError(f"cannot reach {self.place}: {error}") from None
+        return session
+
+    @cached_property
+    def _credentials(self) -> Any:
+        """Of botocore: environment, profiles, roles. `None` for a public bucket, or where they are given."""
+        if self.options.anonymous or self.options.access_key_id is not None:
+            return None
+        try:
+            credentials = self._session.get_credentials()
+        except botocore.exceptions.BotoCoreError as error:
+            raise OSError(f"cannot find credentials for {self.place}: {error}") from None
+        if credentials is None:
+            raise no_credentials(self.place)
+        return credentials
+
+    @property
+    def _secrets(self) -> list[str]:
+        credentials = self.__dict__.get("_credentials")
+        if credentials is None:
+            return self.options.secrets
+        frozen = credentials.get_frozen_credentials()
+        return [s for s in (frozen.secret_key, frozen.token, frozen.access_key) if s]
+
+    def _provide(self) -> Any:
+        """Credentials for obstore, asked for again where they may expire."""
+        frozen = self._credentials.get_frozen_credentials()
+        expires = hasattr(self._credentials, "refresh_needed")
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + timedelta(minutes=5) if expires else None,
+        }
+
+    @cached_property
+    def _place(self) -> tuple[str | None, str]:
+        """Endpoint and region, a profile's where the options say nothing."""
+        profile = self._session.get_scoped_config()
+        endpoint, region = (getattr(self.options, n) for n in ("endpoint", "region"))
+        return endpoint or profile.get("endpoint_url"), region or profile.get("region") or "us-east-1"
+
+    @property
+    def _store(self) -> Any:
+        with self._guard:
+            return self._opened_store
+
+    @property
+    def _quick_store(self) -> Any:
+        """For the head: whoever waits for it longer than this could lose its lease meanwhile."""
+        with self._guard:
+            return self._opened_quick_store
+
+    @cached_property
+    def _opened_store(self) -> Any:
+        return self._open_store(self.options.timeout)
+
+    @cached_property
+    def _opened_quick_store(self) -> Any:
+        return self._open_store(min(self.options.timeout, max(self.options.heartbeat, 5)))
+
+    def _open_store(self, timeout: float) -> Any:
+        endpoint, region = self._place
+        options = self.options
+        given: dict[str, Any] = {}
+        if options.access_key_id is not None:
+            given = {"access_key_id": options.access_key_id, "secret_access_key": options.secret_access_key}
+            given |= {"session_token": options.session_token} if options.session_token else {}
+        elif options.anonymous:
+            given = {"skip_signature": True}
+        elif self._credentials is not None:
+            given = {"credential_provider": self._provide}
+        return obstore.store.S3Store(
+            self.bucket,
+            **({"endpoint": endpoint} if endpoint else {}),
+            region=region,
+            virtual_hosted_style_request=options.virtual_hosted or endpoint is None,
+            client_options={"allow_http": True, "timeout": timedelta(seconds=timeout)},
+            retry_config={"max_retries": 0},
+            **given,
+        )
+
+    @property
+    def _client(self) -> Any:
+        with self._guard:
+            return self._opened_client
+
+    @cached_property
+    def _opened_client(self) -> Any:
+        endpoint, region = self._place
+        options, credentials = self.options, self._credentials
+        if credentials is None:
+            self._session.set_credentials(options.access_key_id, options.secret_access_key, options.session_token)
+        config = Config(
+            signature_version=botocore.UNSIGNED if options.anonymous else None,
+            connect_timeout=5,
+            read_timeout=options.timeout,
+            retries={"total_max_attempts": 1},
+            max_pool_connections=32,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "virtual" if options.virtual_hosted or endpoint is None else "path"},
+        )
+        return self._session.create_client("s3", region_name=region, endpoint_url=endpoint, config=config)
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], meta["size"], meta["e_tag"] or "", int(meta["last_modified"].timestamp() * 1e9))
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """The store's code for what went wrong, and its words in one line."""
+    if isinstance(error, botocore.exceptions.ClientError):
+        said = error.response.get("Error", {})
+        return str(said.get("Code", "")), f"{said.get('Code', '')} {said.get('Message', '')}".strip()
+    text = str(error)
+    match = _CODE.search(text)
+    if match:
+        return match[1], f"{match[1]} {match[2] or ''}".strip()
+    first = text.strip().partition("\n")[0]
+    return "", (first.partition(" - ")[2] or first).removeprefix("Server returned non-2xx status code: ")
+
+
+def _status(error: Exception) -> int | None:
+    if isinstance(error, botocore.exceptions.ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+    match = _STATUS.search(str(error))
+    return int(match[1]) if match else None
+
+
+def _is_unanswered(error: Exception, code: str) -> bool:
+    status = _status(error)
+    if status == 501:  # it will never be done
+        return False
+    if status is None:
+        network = (botocore.exceptions.HTTPClientError, obstore.exceptions.GenericError)
+        return isinstance(error, network) and not isinstance(error, botocore.exceptions.SSLError)
+    return status >= 500 or status == 429 or code in _BUSY

@@ -1,0 +1,268 @@
+"""A bucket as a storage: folders are what the keys in it say.
+
+There are no renames, modes or locks. A new file is an upload to its final key (`uploading`), and `commit` completes it
+after its one compare-and-swap; so the disks' steps of a commit have no counterpart here and are not asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.fs
+
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import FileInfo
+from fsspeckit.core.storage.base import copy_bytes, skipped_folder
+from fsspeckit.core.storage.objects import Entry, Objects, Upload
+from fsspeckit.core.storage.pinned import PinnedFile, TailFile
+from fsspeckit.core.storage.uploading import INTENT, ScratchFile, UploadFile
+
+HOME = ".fsspeckit-"
+
+
+class StoreStorage:
+    """The objects of a bucket. Every range that is read of a file is of the version that was listed."""
+
+    renames_atomically = False
+
+    def __init__(self, objects: Objects, lease: float = 20, heartbeat: float = 5) -> None:
+        self.lease_options = (lease, heartbeat)
+        self.objects = objects
+        self._process = os.getpid()
+        self._known: dict[str, Entry] = {}
+        self._staged: dict[str, UploadFile] = {}
+        self._looks = threading.local()
+
+    def __repr__(self) -> str:
+        return f"StoreStorage({self.objects.place!r})"
+
+    def __reduce__(self) -> Any:
+        return StoreStorage, (self.objects, *self.lease_options)
+
+    def url(self, key: str) -> str:
+        return f"{self.objects.place}/{key}"
+
+    @contextlib.contextmanager
+    def look(self, root: str) -> Iterator[None]:
+        """All questions about one folder are answered from one listing."""
+        if getattr(self._looks, "root", None) == root:
+            yield
+            return
+        self._looks.root, self._looks.entries = root, self.objects.list_all(root)
+        try:
+            yield
+        finally:
+            self._looks.root = None
+
+    def walk(self, root: str) -> Iterator[FileInfo]:
+        """The files below a folder, those in skipped folders left out."""
+        entries = self._entries(root)
+        folders = {posixpath.dirname(e.key) for e in entries}
+        for entry in entries:
+            path = entry.key[len(root) + 1 :] if root else entry.key
+            is_folder_mark = not entry.size and entry.key in folders
+            if path and not is_folder_mark and not any(map(skipped_folder, path.split("/")[:-1])):
+                self._known[entry.key] = entry
+                yield _info(path, entry)
+
+    def folders(self, root: str) -> Iterator[str]:
+        """The folders below a folder. Skipped ones are named, but not looked into."""
+        named: set[str] = set()
+        for entry in self._entries(root):
+            parts = entry.key[len(root) + 1 :].split("/")[:-1]
+            for depth, part in enumerate(parts):
+                named.add("/".join(parts[: depth + 1]))
+                if skipped_folder(part):
+                    break
+        return iter(sorted(named))
+
+    def above(self, root: str) -> list[str]:
+        """The folders above one, the outermost first."""
+        parts = root.split("/")
+        return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+    def stat(self, path: str) -> FileInfo | None:
+        entry = self.objects.stat(path)
+        if entry is None:
+            return None
+        self._known[path] = entry
+        return _info(path, entry)
+
+    def resolve(self, path: str) -> str:
+        return path
+
+    def is_dir(self, path: str) -> bool:
+        return bool(self._entries(path)) if self._is_looked_at(path) else bool(self.objects.list_names(path))
+
+    def is_file(self, path: str) -> bool:
+        """Is there an object of that name? One with others below it is the mark of a folder."""
+        return not self.is_dir(path) and self.objects.stat(path) is not None
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def is_plain(self, path: str) -> bool:
+        return self.is_file(path)
+
+    def names(self, folder: str) -> list[str]:
+        if not self._is_looked_at(folder):
+            return self.objects.list_names(folder)
+        start = len(folder) + 1
+        return sorted({e.key[start:].partition("/")[0] for e in self._entries(folder)} - {""})
+
+    def _is_looked_at(self, root: str) -> bool:
+        seen: str | None = getattr(self._looks, "root", None)
+        return seen is not None and (root == seen or root.startswith(f"{seen}/"))
+
+    def _entries(self, root: str) -> list[Entry]:
+        if not self._is_looked_at(root):
+            return self.objects.list_all(root)
+        return [e for e in self._looks.entries if e.key.startswith(f"{root}/")]
+
+    def open_input(self, path: str) -> Any:
+        staged = self._staged.get(path)
+        if staged is not None:
+            return pa.PythonFile(TailFile(staged.size, staged.tail, path), mode="r")
+        return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
+
+    def open_output(self, path: str, final: str = "") -> Any:
+        """A file of a session. With `final`, its place in the data set, an upload that the session commits."""
+        if os.getpid() != self._process:
+            raise OSError("a forked child cannot commit its parent's merge")
+        if not final:
+            return ScratchFile(self.objects, path)
+        staging = posixpath.dirname(path)
+        home = posixpath.dirname(staging)
+        root = posixpath.join(posixpath.dirname(home), posixpath.basename(home).removeprefix(HOME))
+        if posixpath.join(root, final) in self._known:
+            raise ArgumentError(
+                f"{self.url(root)}/{final} is there already, and in an object store a file is not written in place: "
+                "readers would mix the old one and the new. Leave out replace='in_place'."
+            )
+        self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", posixpath.join(root, final))
+        return self._staged[path]
+
+    def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
+        copy_bytes(source, sink, offset, length)
+
+    def receipt(self, path: str) -> str | None:
+        """What the commit needs to know of a closed output, in words that travel between processes."""
+        staged = self._staged.get(path)
+        upload = staged.upload if staged is not None else None
+        if upload is None:
+            return None
+        return json.dumps([upload.key, upload.upload_id, upload.parts, upload.size])
+
+    def forget(self, staging: str) -> list[Upload]:
+        """Write no more to the files of a session; the uploads that it began in this process."""
+        files = [self._staged.pop(p) for p in list(self._staged) if posixpath.dirname(p) == staging]
+        for file in files:
+            file.give_up()
+        return [file.begun for file in files]
+
+    def read_bytes(self, path: str) -> bytes:
+        found = self.objects.get(path)
+        if found is None:
+            raise FileNotFoundError(2, "no such object", self.url(path))
+        return found[0]
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        self.objects.put(path, data)
+
+    def remove(self, path: str) -> None:
+        self.objects.delete([path])
+
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """For PyArrow's scan."""
+        return pyarrow.fs.PyFileSystem(_Handler(self))
+
+    def make_folder(self, path: str) -> list[str]:
+        """Nothing to do: a folder is there with the first key in it."""
+        return []
+
+    def remove_folder(self, path: str) -> None:
+        """Nothing to do: a folder is gone with the last key in it."""
+
+    def sync_file(self, path: str) -> None:
+        """Nothing to do: what a store has answered for is stored."""
+
+    def sync_folder(self, path: str) -> None:
+        """Nothing to do: there are no folders to sync."""
+
+    def copy_mode(self, source: str, target: str) -> None:
+        """Nothing to do: objects have no mode."""
+
+    def check_lockable(self, root: str) -> None:
+        self._of_disks("lock")
+
+    def rename(self, source: str, target: str) -> None:
+        self._of_disks("rename")
+
+    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Any:
+        self._of_disks("lock")
+
+    def claim(self, folder: str) -> Callable[[], None] | None:
+        self._of_disks("claim")
+
+    def _of_disks(self, step: str) -> NoReturn:
+        raise io.UnsupportedOperation(f"{step}: an object store has none; commits to it go by its head object")
+
+
+def upload_of(receipt: str) -> Upload:
+    key, upload_id, parts, size = json.loads(receipt)
+    return Upload(key, upload_id, tuple(parts), size)
+
+
+def _info(path: str, entry: Entry) -> FileInfo:
+    return FileInfo(path, entry.size, entry.mtime_ns, etag=entry.etag)
+
+
+class _Handler(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
+    """What PyArrow's scan asks for: what is there, and files opened for reading."""
+
+    def __init__(self, storage: StoreStorage) -> None:
+        self._storage = storage
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Handler) and other._storage is self._storage
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+    def get_type_name(self) -> str:
+        return "fsspeckit"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[pyarrow.fs.FileInfo]:
+        return [self._about(path) for path in paths]
+
+    def _about(self, path: str) -> pyarrow.fs.FileInfo:
+        known = self._storage._known.get(path)
+        info = _info(path, known) if known else self._storage.stat(path)
+        if info is None:
+            return pyarrow.fs.FileInfo(path, pyarrow.fs.FileType.NotFound)
+        return pyarrow.fs.FileInfo(path, pyarrow.fs.FileType.File, size=info.size)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._storage.open_input(path)
+
+    open_input_stream = open_input_file
+
+    def get_file_info_selector(self, selector: Any) -> NoReturn:
+        raise io.UnsupportedOperation("list")
+
+    def _written(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise io.UnsupportedOperation("write")
+
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = _written
+    move = copy_file = open_output_stream = open_append_stream = _written

@@ -1,0 +1,72 @@
+"""What a merge asks of a store: counted, since every request has its price and its time."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.api import dataset_io
+from fsspeckit.core.storage import locate, pinned
+from fsspeckit.core.storage.objects import ObjectChangedError
+from s3.bucket import Bucket
+from s3.servers import Moto
+
+FILES = {f"f{i:03d}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": ["old"] * 10}) for i in range(200)}
+SOURCE = pa.table({"id": [1234], "x": ["new"]})
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "duckdb"])
+def test_one_file_of_two_hundred(name: str, moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+    url = moto_bucket.write(prefix, FILES)
+    pinned.TAILS.__init__()
+    moto.requests.clear()
+    result = dataset_io(name).merge(SOURCE, url, "update", ["id"])
+    asked = list(moto.requests)
+    assert (result.updated, len(result.rewritten_files), len(result.preserved_files)) == (1, 1, 199)
+    footers = [r for r in asked if r.method == "GET" and ".parquet" in r.path]
+    assert len({r.path for r in footers}) == 200
+    assert len(footers) <= 203, "one request for each footer, and no more than three for the rows of one file"
+    assert len(asked) <= 230, moto.counts()
+    moto.requests.clear()
+    plan = dataset_io(name).plan(SOURCE, url, "update", ["id"])
+    assert plan.updated == 1
+    assert len(moto.requests) <= 30, "the ends of files are known by their ETags"
+
+
+def test_columns_that_lie_together_are_one_request(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+    wide = pa.table({f"c{i}": [float(n * i) for n in range(5000)] for i in range(20)} | {"id": range(5000)})
+    url = moto_bucket.write(prefix, {"wide.parquet": wide})
+    pinned.TAILS.__init__()
+    moto.requests.clear()
+    assert dataset_io("pyarrow").read(url).num_rows == 5000
+    assert len([r for r in moto.requests if r.path.endswith("wide.parquet")]) <= 4
+
+
+def test_ranges_of_one_object_are_of_one_version(moto_bucket: Bucket, prefix: str) -> None:
+    """The object is replaced between two reads: an error, and no mixture."""
+    moto_bucket.put(f"{prefix}/f.parquet", b"a" * 3_000_000)
+    location = locate(f"s3://{moto_bucket.name}/{prefix}")
+    assert [f.size for f in location.storage.walk(location.root)] == [3_000_000]
+    with location.storage.open_input(location.at("f.parquet")) as file:
+        assert file.read(10) == b"a" * 10
+        moto_bucket.put(f"{prefix}/f.parquet", b"b" * 3_000_000)
+        file.seek(1_500_000)
+        with pytest.raises(ObjectChangedError, match="was changed or replaced meanwhile"):
+            file.read(10)
+    with location.storage.open_input(location.at("f.parquet")) as file, pytest.raises(ObjectChangedError):
+        file.read(10)
+
+
+def test_an_object_that_was_not_listed_is_pinned_by_its_end(moto_bucket: Bucket, prefix: str) -> None:
+    moto_bucket.put(f"{prefix}/f.parquet", b"a" * 200_000)
+    location = locate(f"s3://{moto_bucket.name}/{prefix}")
+    with location.storage.open_input(location.at("f.parquet")) as file:
+        assert file.size() == 200_000
+        moto_bucket.put(f"{prefix}/f.parquet", b"b" * 200_000)
+        file.seek(0)
+        with pytest.raises(ObjectChangedError):
+            file.read(10)
+    moto_bucket.put(f"{prefix}/empty.parquet", b"")
+    with location.storage.open_input(location.at("empty.parquet")) as file:
+        assert (file.size(), file.read()) == (0, b"")
