@@ -39,9 +39,10 @@ from fsspeckit.core.target.ledger import Batch
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.spark.columns import check_carried, collated, loose_schema
 from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
 from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
-from fsspeckit.datasets.spark.source import Files, check_carried, collated, loose_schema, open_files, row_groups
+from fsspeckit.datasets.spark.source import Files, open_files, row_groups
 
 # PyArrow holds the source in memory; DuckDB need not.
 MAX_BYTES = 1 << 30

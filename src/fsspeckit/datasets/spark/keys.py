@@ -107,6 +107,10 @@ def _hits(spool: Spool, runs: Iterable[HitRun], scans: Sequence[Scan]) -> Hits:
 
 # -- many keys
 
+# A source row is one number for Spark, its part above: of a struct there is no `min` in a hash aggregate.
+_ROW_BITS = 40
+_ROW_MASK = (1 << _ROW_BITS) - 1
+
 
 class JoinedKeys:
     """`core.spool.keyset.KeySet` of many keys. Hits are gathered by source part, in row order."""
@@ -120,15 +124,13 @@ class JoinedKeys:
         self._cluster.jobs.describe("look for duplicate keys")
         names = [f"k{i}" for i in range(len(self._spool.shape.keys))]
         counted = (
-            self._source_keys()
-            .groupBy(*names)
-            .agg(F.count(F.lit(1)).alias("times"), F.min(F.struct("part", "row")).alias("first"))
+            self._source_keys().groupBy(*names).agg(F.count(F.lit(1)).alias("times"), F.min("source").alias("first"))
         )
-        twice = counted.where("times > 1").select("first.part", "first.row")
+        twice = counted.where("times > 1").select("first")
         with carried_errors():
-            firsts = twice.orderBy("part", "row").limit(5).collect()
+            firsts = [row["first"] for row in twice.orderBy("first").limit(5).collect()]
             count = twice.count() if len(firsts) == 5 else len(firsts)
-        return count, [(row["part"], row["row"]) for row in firsts]
+        return count, [(first >> _ROW_BITS, first & _ROW_MASK) for first in firsts]
 
     def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
         if not scans:
@@ -159,24 +161,24 @@ class JoinedKeys:
         for name in self._types:
             if name.startswith("p"):
                 moved = moved | ~F.col(name).eqNullSafe(F.col(f"s_{name}"))
-        return joined.select("file", "row_group", "position", "part", "row", "bin", moved.alias("moved"))
+        return joined.select("file", "row_group", "position", "source", "bin", moved.alias("moved"))
 
     def _source_keys(self, bins: Sequence[Sequence[int]] = ()) -> Any:
-        """The source's canonical columns as a DataFrame, with part and row, and the bin that the part is in."""
-        spool, names = self._spool, [*self._types, "part", "bin", "row"]
+        """The source's canonical columns as a DataFrame, with the row's number and the bin that its part is in."""
+        spool, names = self._spool, [*self._types, "source", "bin"]
         bin_of = {part: number for number, members in enumerate(bins) for part in members}
 
         def read(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
             for number in numbers:
-                row = 0
+                first = number << _ROW_BITS
                 for batch in spool.read_keys(number):
-                    rows = pa.array(np.arange(row, row + batch.num_rows))
-                    part, bin_ = (_constant(n, batch.num_rows) for n in (number, bin_of.get(number, 0)))
-                    row += batch.num_rows
-                    yield pa.RecordBatch.from_arrays([*_for_spark(batch.columns), part, bin_, rows], names)
+                    rows = pa.array(np.arange(first, first + batch.num_rows))
+                    bin_ = _constant(bin_of.get(number, 0), batch.num_rows)
+                    first += batch.num_rows
+                    yield pa.RecordBatch.from_arrays([*_for_spark(batch.columns), rows, bin_], names)
 
         weights = [part.rows * 16 for part in spool.parts]
-        return self._cluster.rows(read, weights, f"{self._ddl}, part int, bin int, row bigint")
+        return self._cluster.rows(read, weights, f"{self._ddl}, source bigint, bin int")
 
     def _target_keys(self, location: Location, scans: Sequence[Scan]) -> Any:
         names, shape = [*self._types, "file", "row_group", "position"], self._spool.shape
@@ -227,7 +229,7 @@ def _constant(value: int, length: int) -> pa.Array:
 def _by_part(joined: Any, count: int) -> Any:
     """All hits of a part in one task, in row order. Before Spark 4.1 hashing spreads the bins less evenly."""
     place = getattr(joined, "repartitionById", joined.repartition)
-    return place(count, F.col("bin")).sortWithinPartitions("part", "row", "file", "row_group", "position")
+    return place(count, F.col("bin")).sortWithinPartitions("source", "file", "row_group", "position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,31 +253,25 @@ def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
     """On an executor: hits sorted by source row into one run; a source row counts once, however often it was met."""
     writer, met, moved, parts = store.writer("hits"), 0, 0, set()
     samples: list[RowId] = []
-    last_met = last_moved = (-1, -1)
+    last_met = last_moved = -1
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        writer.write(pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in HITS], schema=HITS))
-        rows = _row_ids(batch)
-        fresh, last_met = _distinct(rows, last_met)
-        gone, last_moved = _distinct(rows[np.asarray(batch.column("moved"))], last_moved)
+        source = batch.column("source").to_numpy()
+        place = [batch.column(name) for name in HITS.names[:3]]
+        columns = [*place, pa.array(source >> _ROW_BITS), pa.array(source & _ROW_MASK)]
+        arrays = [column.cast(field.type) for column, field in zip(columns, HITS, strict=True)]
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=HITS))
+        fresh, last_met = _distinct(source, last_met)
+        gone, last_moved = _distinct(source[np.asarray(batch.column("moved"))], last_moved)
         met, moved = met + len(fresh), moved + len(gone)
-        parts |= set(np.unique(rows["part"]).tolist())
-        samples += [(int(part), int(row)) for part, row in gone[: 5 - len(samples)]]
+        parts |= set(np.unique(source >> _ROW_BITS).tolist())
+        samples += [(row >> _ROW_BITS, row & _ROW_MASK) for row in gone[: 5 - len(samples)].tolist()]
     return _Written(HitRun(writer.finish(), parts=frozenset(parts)), met, moved, tuple(samples))
 
 
-def _row_ids(batch: pa.RecordBatch) -> Any:
-    ids = np.empty(batch.num_rows, dtype=[("part", np.int64), ("row", np.int64)])
-    ids["part"], ids["row"] = np.asarray(batch.column("part")), np.asarray(batch.column("row"))
-    return ids
-
-
-def _distinct(ordered: Any, last: RowId) -> tuple[Any, RowId]:
+def _distinct(ordered: Any, last: int) -> tuple[Any, int]:
     """The rows of a sorted run that were not seen before, and the last one."""
     if not len(ordered):
         return ordered, last
-    fresh = np.ones(len(ordered), dtype=bool)
-    fresh[1:] = ordered[1:] != ordered[:-1]
-    fresh[0] = (int(ordered[0]["part"]), int(ordered[0]["row"])) != last
-    return ordered[fresh], (int(ordered[-1]["part"]), int(ordered[-1]["row"]))
+    return ordered[np.diff(ordered, prepend=last) != 0], int(ordered[-1])

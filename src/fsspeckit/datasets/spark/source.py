@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import PySparkValueError
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core.engine import Scratch, Source
-from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed
 from fsspeckit.core.spool.store import SharedFolder, Store
@@ -25,29 +20,18 @@ from fsspeckit.core.storage import LocalStorage, Location, locate
 from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
-from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import corrected
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.datasets.scan import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
+from fsspeckit.datasets.spark.columns import collated, frame_schema, is_frame, relaxed
 from fsspeckit.datasets.spark.shared import Shared, local_paths
 
 # A task for each of 2,000 partitions of two rows takes a minute.
 TASKS_PER_CORE = 16
 LEAST_TASKS = 64
-
-
-def is_frame(source: Any) -> bool:
-    """Is it a DataFrame of classic Spark or of Spark Connect?"""
-    return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
-
-
-def collated(names: Iterable[str], schema: Any) -> dict[str, str]:
-    """Columns whose text Spark does not compare byte by byte."""
-    kinds = {name: getattr(f.dataType, "collation", None) for name, f in zip(names, schema.fields, strict=True)}
-    return {name: kind for name, kind in kinds.items() if kind not in (None, "UTF8_BINARY")}
 
 
 def _renamed(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -241,96 +225,3 @@ def _files(location: Location, footers: ReadFooters) -> Files:
     unified = unify_footers(read)
     columns = pa.schema([*unified, *path_fields(read, unified)], unified.metadata)
     return Files(tuple((inside, footer) for footer in read), columns)
-
-
-def frame_schema(frame: Any) -> pa.Schema:
-    """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
-    options = {"error_on_duplicated_field_names_in_struct": True, "timezone": "UTC"}
-    known = inspect.signature(to_arrow_schema).parameters  # before Spark 4.1 instants are in UTC anyway
-    return loose_schema(to_arrow_schema(frame.schema, **{k: v for k, v in options.items() if k in known}))
-
-
-def loose_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(f.name, _loose(f.type)) for f in schema])
-
-
-def relaxed(frame: Any) -> Any:
-    """A frame that can become Arrow: elements of `array()`, which have no type, may be null.
-
-    Intervals, which Spark would read back as numbers, and maps of nothing cannot.
-    """
-    columns, odd = [], False
-    for field in _fields(frame):
-        check_carried(field)
-        kind = _nullable_voids(field.dataType)
-        odd = odd or kind != field.dataType
-        column = F.col("`" + field.name.replace("`", "``") + "`")
-        columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
-    return frame.select(columns) if odd else frame
-
-
-def _fields(frame: Any) -> list[Any]:
-    try:
-        return list(frame.schema.fields)
-    except PySparkValueError as error:  # an interval, before Spark 4.0
-        raise SchemaMismatchError(
-            f"A column of the source has a type that PySpark does not know: {error}. Cast it to another type, such as "
-            "string."
-        ) from error
-
-
-def check_carried(field: Any) -> None:
-    wrong = next(_not_carried(field.dataType), None)
-    if wrong is not None:
-        raise SchemaMismatchError(
-            f"Column {field.name!r} of the source is {field.dataType.simpleString()}; {wrong.simpleString()} "
-            "cannot be stored in Parquet as it is. Cast it to another type, such as string."
-        )
-
-
-# The first of them has no class before Spark 4.0.
-_KINDS = ("CalendarIntervalType", "YearMonthIntervalType", "DayTimeIntervalType")
-_INTERVALS = tuple(getattr(T, name) for name in _KINDS if hasattr(T, name))
-
-
-def _not_carried(kind: Any) -> Iterator[Any]:
-    if isinstance(kind, _INTERVALS) or (isinstance(kind, T.MapType) and isinstance(kind.keyType, T.NullType)):
-        yield kind
-    for child in _children(kind):
-        yield from _not_carried(child)
-
-
-def _children(kind: Any) -> list[Any]:
-    if isinstance(kind, T.StructType):
-        return [field.dataType for field in kind.fields]
-    if isinstance(kind, T.MapType):
-        return [kind.keyType, kind.valueType]
-    return [kind.elementType] if isinstance(kind, T.ArrayType) else []
-
-
-def _nullable_voids(kind: Any) -> Any:
-    if isinstance(kind, T.ArrayType):
-        void = isinstance(kind.elementType, T.NullType)
-        return T.ArrayType(_nullable_voids(kind.elementType), kind.containsNull or void)
-    if isinstance(kind, T.MapType):
-        void = isinstance(kind.valueType, T.NullType)
-        return T.MapType(kind.keyType, _nullable_voids(kind.valueType), kind.valueContainsNull or void)
-    if isinstance(kind, T.StructType):
-        return T.StructType(
-            [
-                T.StructField(
-                    f.name,
-                    _nullable_voids(f.dataType),
-                    f.nullable or isinstance(f.dataType, T.NullType),
-                    f.metadata,
-                )
-                for f in kind.fields
-            ]
-        )
-    return kind
-
-
-def _loose(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    return arrays.with_children(kind, lambda field: pa.field(field.name, _loose(field.type)))
