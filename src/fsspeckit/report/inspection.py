@@ -88,7 +88,7 @@ def inspect(path: str, key_columns: Sequence[str] | str = (), filesystem: Any = 
         raise ArgumentError(f"{location.shown} does not exist.")
     footers = read_footers(location, infos, key_columns, all_chunks=True)
     columns = _columns(footers)
-    types = _kinds(columns, key_columns)
+    types = _types(columns, key_columns)
     partition_columns = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
     return Inspection(
         path=location.shown,
@@ -115,7 +115,7 @@ def _columns(footers: Sequence[Footer]) -> tuple[Column, ...]:
     return (*stored, *(Column(name, "from the path", True, True) for name in paths if name not in schema.names))
 
 
-def _kinds(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, str]:
+def _types(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, str]:
     types = {c.name: c.type for c in columns}
     missing = [k for k in key_columns if k not in types]
     if missing and columns:

@@ -134,11 +134,8 @@ def _range(key_range: KeyRange) -> str:
     nulls = f", {count(key_range.nulls, 'null')}" if key_range.nulls else ""
     if key_range.lower is None:
         return "only nulls" if key_range.nulls else "no values"
-    return (
-        f"{key_range.lower} … {key_range.upper}{nulls}"
-        if key_range.lower != key_range.upper
-        else f"{key_range.lower}{nulls}"
-    )
+    upper = f" … {key_range.upper}" if key_range.upper != key_range.lower else ""
+    return f"{key_range.lower}{upper}{nulls}"
 
 
 def _planned(file: FilePlan, target: str) -> tuple[str, ...]:

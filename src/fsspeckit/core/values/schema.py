@@ -154,9 +154,8 @@ def _check_partitions(target: Target, source: pa.Schema) -> None:
 
 def _check_storable(name: str, dtype: pa.DataType) -> None:
     """Values of no length: Parquet cannot hold the one, and nobody reads back the other."""
-    if (t.is_fixed_size_binary(dtype) and not dtype.byte_width) or (
-        t.is_fixed_size_list(dtype) and not dtype.list_size
-    ):
+    no_bytes = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if no_bytes or (t.is_fixed_size_list(dtype) and not dtype.list_size):
         raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
     for i in range(dtype.num_fields):
         _check_storable(name, dtype.field(i).type)
