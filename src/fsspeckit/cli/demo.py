@@ -35,22 +35,22 @@ KEYS = ["order_id"]
 def run(engines: Sequence[str] = (), keep: str | None = None) -> None:
     """Tell the story. With `engines`, only those take part, and each must be there."""
     said = console()
-    found, missing = _engines(engines or ENGINES)
+    ready, missing = _engines(engines or ENGINES)
     if engines and missing:
         raise ArgumentError("; ".join(missing.values()))
     with _folder(keep) as folder:
-        _Demo(said, folder, found, missing).tell()
+        _Demo(said, folder, ready, missing).tell()
 
 
-def _engines(wanted: Sequence[str]) -> tuple[dict[str, DatasetIO[Any]], dict[str, str]]:
+def _engines(names: Sequence[str]) -> tuple[dict[str, DatasetIO[Any]], dict[str, str]]:
     """The engines that can run here, and why the others cannot."""
-    found, missing = {}, {}
-    for name in sorted(wanted, key=ENGINES.index):
+    ready, missing = {}, {}
+    for name in sorted(names, key=ENGINES.index):
         try:
-            found[name] = open_engine(name)
+            ready[name] = open_engine(name)
         except ArgumentError as error:
             missing[name] = str(error)
-    return found, missing
+    return ready, missing
 
 
 @contextlib.contextmanager
@@ -184,8 +184,8 @@ def _expected() -> list[dict[str, Any]]:
 def _listed(table: Any) -> list[dict[str, Any]]:
     month = table.schema.get_field_index("month")
     table = table.set_column(month, "month", table.column("month").cast("string"))
-    found: list[dict[str, Any]] = table.sort_by("order_id").to_pylist()
-    return found
+    rows: list[dict[str, Any]] = table.sort_by("order_id").to_pylist()
+    return rows
 
 
 def _fingerprints(root: Path) -> dict[str, tuple[str, int]]:

@@ -29,14 +29,14 @@ SCHEMA = pa.schema(
 
 def orders(ids: Iterable[int], status: str | None = None) -> pa.Table:
     """Orders that follow from their numbers alone."""
-    found = list(ids)
+    numbers = list(ids)
     return pa.table(
         {
-            "order_id": found,
-            "customer": [f"customer {i * 7919 % 997}" for i in found],
-            "status": pa.array([status or _STATES[i // 10 % 4] for i in found]).dictionary_encode(),
-            "amount": [Decimal(i * 31 % 99_999) / 100 for i in found],
-            "ordered_at": [_START + timedelta(minutes=i) for i in found],
+            "order_id": numbers,
+            "customer": [f"customer {i * 7919 % 997}" for i in numbers],
+            "status": pa.array([status or _STATES[i // 10 % 4] for i in numbers]).dictionary_encode(),
+            "amount": [Decimal(i * 31 % 99_999) / 100 for i in numbers],
+            "ordered_at": [_START + timedelta(minutes=i) for i in numbers],
         },
         schema=SCHEMA,
     )

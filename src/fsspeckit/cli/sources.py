@@ -48,12 +48,12 @@ def read_stream(stream: BinaryIO) -> Any:
         _ARROW_FILE: lambda source: pa.ipc.open_file(source).read_all(),
         _ARROW_STREAM: lambda source: pa.ipc.open_stream(source).read_all(),
     }
-    found = next((read for magic, read in readers.items() if data.startswith(magic)), None)
-    if found is None:
+    read = next((read for magic, read in readers.items() if data.startswith(magic)), None)
+    if read is None:
         what = "is empty" if not data else "is neither Parquet nor Arrow"
         raise ArgumentError(f"Standard input {what}. Pipe a Parquet file or an Arrow IPC stream into it.")
     try:
-        return found(pa.BufferReader(data))
+        return read(pa.BufferReader(data))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArgumentError(f"Standard input cannot be read: {str(error).rstrip('.')}. Was it cut off?") from error
 

@@ -210,8 +210,8 @@ def _check_used(
         "dedup_order_by without strategy='deduplicate'": dedup_order_by is not None and strategy != "deduplicate",
         "replace without rewrite_mode='incremental'": replace is not None and rewrite_mode == "full",
     }
-    for what, given in idle.items():
-        if given:
+    for what, does_nothing in idle.items():
+        if does_nothing:
             raise ArgumentError(f"{what} does nothing. Leave it out, or name the strategy that you mean.")
 
 

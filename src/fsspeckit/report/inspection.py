@@ -88,20 +88,20 @@ def inspect(path: str, key_columns: Sequence[str] | str = (), filesystem: Any = 
         raise ArgumentError(f"{location.shown} does not exist.")
     footers = read_footers(location, infos, key_columns, all_chunks=True)
     columns = _columns(footers)
-    kinds = _kinds(columns, key_columns)
-    found = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
+    types = _types(columns, key_columns)
+    partition_columns = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
     return Inspection(
         path=location.shown,
         rows=sum(f.rows for f in footers),
         bytes=sum(f.info.size for f in footers),
         row_groups=sum(len(f.row_groups) for f in footers),
-        partition_columns=found,
-        partitions=len({tuple(f.partition.items()) for f in footers}) if found else 0,
+        partition_columns=partition_columns,
+        partitions=len({tuple(f.partition.items()) for f in footers}) if partition_columns else 0,
         key_columns=key_columns,
-        keys={k: _shown(_range(footers, k), kinds[k]) for k in key_columns},
+        keys={k: _shown(_range(footers, k), types[k]) for k in key_columns},
         key_overlap=_overlap(footers, key_columns),
         columns=columns,
-        files=tuple(_file(location.show(f.path), f, kinds) for f in footers),
+        files=tuple(_file(location.show(f.path), f, types) for f in footers),
         unfinished=tuple(unfinished(location)),
     )
 
@@ -115,15 +115,15 @@ def _columns(footers: Sequence[Footer]) -> tuple[Column, ...]:
     return (*stored, *(Column(name, "from the path", True, True) for name in paths if name not in schema.names))
 
 
-def _kinds(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, str]:
-    kinds = {c.name: c.type for c in columns}
-    missing = [k for k in key_columns if k not in kinds]
+def _types(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, str]:
+    types = {c.name: c.type for c in columns}
+    missing = [k for k in key_columns if k not in types]
     if missing and columns:
-        raise ArgumentError(f"Key columns not found: {missing}. The data set has {list(kinds)}.")
-    return {k: kinds.get(k, "") for k in key_columns}
+        raise ArgumentError(f"Key columns not found: {missing}. The data set has {list(types)}.")
+    return {k: types.get(k, "") for k in key_columns}
 
 
-def _file(path: str, footer: Footer, kinds: Mapping[str, str]) -> InspectedFile:
+def _file(path: str, footer: Footer, types: Mapping[str, str]) -> InspectedFile:
     metadata = footer.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)] if metadata is not None else []
     codecs = {g.column(i).compression.lower() for g in groups for i in range(g.num_columns)}
@@ -134,22 +134,22 @@ def _file(path: str, footer: Footer, kinds: Mapping[str, str]) -> InspectedFile:
         row_groups=len(footer.row_groups),
         codecs=tuple(sorted(codecs)),
         written_by=(metadata.created_by or "unknown") if metadata is not None else "unknown",
-        keys={k: _shown(_range([footer], k), kind) for k, kind in kinds.items()},
+        keys={k: _shown(_range([footer], k), type_name) for k, type_name in types.items()},
     )
 
 
 def _range(footers: Iterable[Footer], column: str) -> Bounds | None:
     """Bounds over all row groups, or `None` if one of them has no statistics; a partition column's are in the paths."""
-    found: list[Bounds | None] = []
+    bounds: list[Bounds | None] = []
     for footer in footers:
         if column in footer.partition:
-            found.append(_path_bounds(footer.partition[column]))
+            bounds.append(_path_bounds(footer.partition[column]))
         else:
-            found += [group.bounds.get(column) for group in footer.row_groups if group.rows]
-    known = [b for b in found if b is not None]
+            bounds += [group.bounds.get(column) for group in footer.row_groups if group.rows]
+    known = [b for b in bounds if b is not None]
     filled = [b for b in known if b.lower is not None]
     nulls = None if any(b.nulls is None for b in known) else sum(b.nulls or 0 for b in known)
-    if len(known) < len(found):
+    if len(known) < len(bounds):
         return None
     if not filled:
         return Bounds(None, None, nulls)
@@ -167,12 +167,12 @@ def _path_bounds(text: str | None) -> Bounds:
     return Bounds(value, value)
 
 
-def _shown(bounds: Bounds | None, kind: str) -> KeyRange:
+def _shown(bounds: Bounds | None, type_name: str) -> KeyRange:
     if bounds is None:
         return KeyRange(None, None, None, known=False)
     if bounds.lower is None:
         return KeyRange(None, None, bounds.nulls, known=True)
-    lower, upper = (b[-1] if isinstance(b, tuple) else key_value(b, kind) for b in (bounds.lower, bounds.upper))
+    lower, upper = (b[-1] if isinstance(b, tuple) else key_value(b, type_name) for b in (bounds.lower, bounds.upper))
     return KeyRange(lower, upper, bounds.nulls, known=True)
 
 

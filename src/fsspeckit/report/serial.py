@@ -14,10 +14,10 @@ def document(report: MergePlan | MergeResult | Inspection, target: str) -> dict[
     """Every field of a report, and the data set that it is about."""
     if isinstance(report, Inspection):
         return {"target": target, **report.as_dict()}
-    found = {"target": target, **asdict(report)}
+    fields = {"target": target, **asdict(report)}
     if isinstance(report, MergePlan):
-        found["target_count_after"] = report.target_count_after
-    return found
+        fields["target_count_after"] = report.target_count_after
+    return fields
 
 
 def to_json(value: Any) -> str:

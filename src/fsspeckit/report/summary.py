@@ -46,8 +46,10 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
 
 
 def _reasons(files: list[FilePlan]) -> str:
-    found = Counter(f.reason for f in files)
-    return next(iter(found)) if len(found) == 1 else ", ".join(f"{r} ({count(n)})" for r, n in found.most_common())
+    reasons = Counter(f.reason for f in files)
+    return (
+        next(iter(reasons)) if len(reasons) == 1 else ", ".join(f"{r} ({count(n)})" for r, n in reasons.most_common())
+    )
 
 
 def result_groups(result: MergeResult) -> list[Group]:
@@ -70,8 +72,8 @@ def counts(report: MergePlan | MergeResult) -> str:
 
 def written(groups: Iterable[Group]) -> str:
     """`1.2 MB of 34.5 MB (3.5 %) is written`: the point of it all."""
-    found = list(groups)
-    total = sum(g.bytes for g in found)
-    new = sum(g.bytes for g in found if g.name in ("rewrite", "rewritten", "inserted"))
-    verb = "would be rewritten" if any(g.name == "prune" for g in found) else "written"
+    shares = list(groups)
+    total = sum(g.bytes for g in shares)
+    new = sum(g.bytes for g in shares if g.name in ("rewrite", "rewritten", "inserted"))
+    verb = "would be rewritten" if any(g.name == "prune" for g in shares) else "written"
     return f"{size(new)} of {size(total)} {verb} ({share(new, total)})"

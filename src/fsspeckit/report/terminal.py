@@ -114,7 +114,7 @@ def _inspected_facts(seen: Inspection) -> list[tuple[str, str]]:
         ("codecs", ", ".join(sorted({c for f in seen.files for c in f.codecs})) or "none"),
         ("written by", "; ".join(writers) or "nobody"),
     ]
-    facts += [(f"range of {name}", _range(found)) for name, found in seen.keys.items()]
+    facts += [(f"range of {name}", _range(key_range)) for name, key_range in seen.keys.items()]
     if seen.key_overlap is not None:
         facts.append(
             ("pruning", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
@@ -128,13 +128,14 @@ def _inspected(file: InspectedFile, seen: Inspection) -> tuple[str, ...]:
     return (*base, ", ".join(file.codecs), *ranges)
 
 
-def _range(found: KeyRange) -> str:
-    if not found.known:
+def _range(key_range: KeyRange) -> str:
+    if not key_range.known:
         return "no statistics"
-    nulls = f", {count(found.nulls, 'null')}" if found.nulls else ""
-    if found.lower is None:
-        return "only nulls" if found.nulls else "no values"
-    return f"{found.lower} … {found.upper}{nulls}" if found.lower != found.upper else f"{found.lower}{nulls}"
+    nulls = f", {count(key_range.nulls, 'null')}" if key_range.nulls else ""
+    if key_range.lower is None:
+        return "only nulls" if key_range.nulls else "no values"
+    upper = f" … {key_range.upper}" if key_range.upper != key_range.lower else ""
+    return f"{key_range.lower}{upper}{nulls}"
 
 
 def _planned(file: FilePlan, target: str) -> tuple[str, ...]:

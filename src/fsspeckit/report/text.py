@@ -60,12 +60,12 @@ def cells(parts: Sequence[int], width: int) -> list[int]:
     if not total:
         return [0] * len(parts)
     exact = [width * part / total for part in parts]
-    given = [max(1, math.floor(e)) if part else 0 for e, part in zip(exact, parts, strict=True)]
-    while sum(given) < width:
-        given[max(range(len(given)), key=lambda i: exact[i] - given[i] if parts[i] else -math.inf)] += 1
-    while sum(given) > width and max(given) > 1:
-        given[given.index(max(given))] -= 1
-    return given
+    widths = [max(1, math.floor(e)) if part else 0 for e, part in zip(exact, parts, strict=True)]
+    while sum(widths) < width:
+        widths[max(range(len(widths)), key=lambda i: exact[i] - widths[i] if parts[i] else -math.inf)] += 1
+    while sum(widths) > width and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def relative(path: str, target: str) -> str:

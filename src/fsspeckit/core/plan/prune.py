@@ -38,7 +38,7 @@ def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
 def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -> bool:
     """A composite key cannot be in a row group if any one of its columns excludes it."""
     return group.rows > 0 and all(
-        bounds_might_match(group.bounds.get(name), found) for name, found in intervals.items()
+        bounds_might_match(group.bounds.get(name), column_intervals) for name, column_intervals in intervals.items()
     )
 
 
@@ -61,7 +61,9 @@ def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: Part
     elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
     if elsewhere and shape.partition_in_key:
         return Pruned(footer, (), "partition holds no source row", guard=False)
-    intervals = {n: found for n, found in profile.intervals.items() if not _tells_nothing(footer, shape, n)}
+    intervals = {
+        n: column_intervals for n, column_intervals in profile.intervals.items() if not _tells_nothing(footer, shape, n)
+    }
     survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals))
     if not survivors:
         reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
@@ -84,6 +86,6 @@ def _tells_nothing(footer: Footer, shape: Shape, name: str) -> bool:
     return bool(pa.types.is_decimal(own) and pa.types.is_floating(common))
 
 
-def _partition_might_match(values: tuple[Any, ...], wanted: frozenset[tuple[Any, ...]]) -> bool:
+def _partition_might_match(values: tuple[Any, ...], source_partitions: frozenset[tuple[Any, ...]]) -> bool:
     """`Unreadable` values equal nothing but prove nothing either."""
-    return any(isinstance(v, Unreadable) for v in values) or values in wanted
+    return any(isinstance(v, Unreadable) for v in values) or values in source_partitions

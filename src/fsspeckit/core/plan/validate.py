@@ -55,9 +55,9 @@ def incremental(strategy: MergeStrategy) -> None:
 
 
 def no_null_keys(null_counts: dict[str, int]) -> None:
-    found = {name: count for name, count in null_counts.items() if count}
-    if found:
-        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in found.items())
+    columns_with_nulls = {name: count for name, count in null_counts.items() if count}
+    if columns_with_nulls:
+        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in columns_with_nulls.items())
         raise NullKeyError(
             f"Key columns of the source contain NULL values: {counts}. A NULL matches nothing; drop or fill these rows."
         )

@@ -42,21 +42,25 @@ def read_target(
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
 
 
-def _partition_columns(files: Sequence[Footer], given: tuple[str, ...] | None, ignores_case: bool) -> tuple[str, ...]:
+def _partition_columns(
+    files: Sequence[Footer], requested: tuple[str, ...] | None, ignores_case: bool
+) -> tuple[str, ...]:
     """The columns that paths name, in the order of the folders; they must be the ones given, if any are."""
-    found = _named_in_paths(footer.partition for footer in files)
-    if given is None:
-        return found
+    in_paths = _named_in_paths(footer.partition for footer in files)
+    if requested is None:
+        return in_paths
     alike = str.lower if ignores_case else str
-    if found and set(map(alike, found)) != set(map(alike, given)):
-        raise ArgumentError(f"partition_columns is {list(given)}, but the target is partitioned by {list(found)}.")
-    if files and given and not found:
+    if in_paths and set(map(alike, in_paths)) != set(map(alike, requested)):
         raise ArgumentError(
-            f"partition_columns is {list(given)}, but the target's files lie in no partition folders, and readers fail "
-            "or lose rows where both are mixed. Leave it out, or write the whole data set anew with these columns "
+            f"partition_columns is {list(requested)}, but the target is partitioned by {list(in_paths)}."
+        )
+    if files and requested and not in_paths:
+        raise ArgumentError(
+            f"partition_columns is {list(requested)}, but the target's files lie in no partition folders, and readers "
+            "fail or lose rows where both are mixed. Leave it out, or write the whole data set anew with these columns "
             "(write_dataset, mode='overwrite')."
         )
-    return found or given
+    return in_paths or requested
 
 
 def _check_folders(location: Location, files: Sequence[Footer]) -> None:
@@ -79,8 +83,8 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     infos = list_files(location)
     check_not_bucketed(location, infos)
     if partition_columns is None:
-        found = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
-        partition_columns = tuple(c for c in found if c in source.names)
+        in_paths = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
+        partition_columns = tuple(c for c in in_paths if c in source.names)
     with ThreadPoolExecutor(max_workers=8) as pool:
         footers = pool.map(lambda info: _readable_footer(location, info), infos)
         return Target((), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
@@ -95,8 +99,8 @@ def _readable_footer(location: Location, info: FileInfo) -> Footer | None:
 
 def in_timezone(shape: Shape, zone: Callable[[], str]) -> Shape:
     """The shape with the zone of instants in folders, which is asked for only where there are any."""
-    kinds = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
-    if not any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds):
+    dtypes = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
+    if not any(pa.types.is_timestamp(dtype) and dtype.tz is not None for dtype in dtypes):
         return shape
     return replace(shape, partition_timezone=timezone(zone()))
 

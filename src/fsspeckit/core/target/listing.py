@@ -43,10 +43,10 @@ def list_files(location: Location) -> tuple[FileInfo, ...]:
         check_plain(location)
         if not location.storage.is_dir(location.root):
             return ()
-        found = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
-    for info in found:
+        infos = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
+    for info in infos:
         _check_name(location, info.path)
-    return tuple(sorted(found, key=lambda f: f.path))
+    return tuple(sorted(infos, key=lambda f: f.path))
 
 
 def is_utf8(name: str) -> bool:

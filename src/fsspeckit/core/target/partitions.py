@@ -46,66 +46,66 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     >>> parse_hive_partition_path("/data/year=2024/month=12/file.parquet")
     {'year': '2024', 'month': '12'}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for folder in posixpath.dirname(file_path).split("/"):
         name, equals, value = folder.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
+            values[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
     if partition_columns is None:
-        return found
-    return {name: found[name] for name in partition_columns if name in found}
+        return values
+    return {name: values[name] for name in partition_columns if name in values}
 
 
-def read_value(text: str | None, wanted: pa.DataType, zone: str = "UTC") -> Any:
+def read_value(text: str | None, dtype: pa.DataType, zone: str = "UTC") -> Any:
     """A path's text as a comparable value of the column's type; `None` for null, `Unreadable` if it is none."""
     if not text:  # a folder `p=` means null too
         return None
     try:
-        return identities(_parse(text, wanted, zone))[0]
+        return identities(_parse(text, dtype, zone))[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return Unreadable()
 
 
-def value_array(text: str | None, wanted: pa.DataType, length: int, zone: str = "UTC") -> pa.Array:
+def value_array(text: str | None, dtype: pa.DataType, length: int, zone: str = "UTC") -> pa.Array:
     """A path's text as a constant column; null where it cannot be read."""
     if not text:
-        return pa.nulls(length, wanted)
+        return pa.nulls(length, dtype)
     try:
-        scalar = _parse(text, wanted, zone)[0]
+        scalar = _parse(text, dtype, zone)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-        return pa.nulls(length, wanted)
+        return pa.nulls(length, dtype)
     return pa.repeat(scalar, length)
 
 
-def _parse(text: str, wanted: pa.DataType, zone: str) -> pa.Array:
+def _parse(text: str, dtype: pa.DataType, zone: str) -> pa.Array:
     raw = pa.array([text], pa.string())
-    if pa.types.is_binary(wanted) or pa.types.is_large_binary(wanted) or pa.types.is_fixed_size_binary(wanted):
-        return raw.cast(pa.binary()).cast(wanted)
-    if pa.types.is_timestamp(wanted) and wanted.tz is not None:
-        return _parse_zoned(raw, wanted, zone)
-    if pa.types.is_time(wanted):
-        moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(wanted.unit))
-        return moment.cast(wanted)
-    return _by_value(raw, wanted)
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
+        return raw.cast(pa.binary()).cast(dtype)
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return _parse_zoned(raw, dtype, zone)
+    if pa.types.is_time(dtype):
+        moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(dtype.unit))
+        return moment.cast(dtype)
+    return _by_value(raw, dtype)
 
 
-def _by_value(raw: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _by_value(raw: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Other programs spell 1 as `1.0`, and a day as midnight."""
     try:
-        return raw.cast(wanted)
+        return raw.cast(dtype)
     except pa.ArrowInvalid:
-        wider = pa.decimal128(38, 6) if pa.types.is_integer(wanted) else pa.timestamp("us")
-        if not (pa.types.is_integer(wanted) or pa.types.is_date(wanted)):
+        wider = pa.decimal128(38, 6) if pa.types.is_integer(dtype) else pa.timestamp("us")
+        if not (pa.types.is_integer(dtype) or pa.types.is_date(dtype)):
             raise
-        return raw.cast(wider).cast(wanted)
+        return raw.cast(wider).cast(dtype)
 
 
-def _parse_zoned(raw: pa.Array, wanted: pa.TimestampType, zone: str) -> pa.Array:
+def _parse_zoned(raw: pa.Array, dtype: pa.TimestampType, zone: str) -> pa.Array:
     """With an offset it is an instant; without one it is local. Of an hour that happens twice the first is meant."""
     try:
-        return raw.cast(wanted)
+        return raw.cast(dtype)
     except pa.ArrowInvalid:
-        return pc.assume_timezone(raw.cast(pa.timestamp(wanted.unit)), zone, ambiguous="earliest").cast(wanted)
+        return pc.assume_timezone(raw.cast(pa.timestamp(dtype.unit)), zone, ambiguous="earliest").cast(dtype)
 
 
 def identities(column: Any) -> list[Any]:
@@ -142,14 +142,14 @@ def spell(value: pa.Scalar, zone: str = "UTC") -> str:
     """The folder text of a value; readable back by `read_value` in the same type."""
     if not value.is_valid:
         return NULL_PARTITION
-    kind = value.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        value = pc.local_timestamp(value.cast(pa.timestamp(kind.unit, zone)))
-    if pa.types.is_timestamp(kind) and kind.unit != "s":  # Spark takes `12:00:00.000000` for text
+    dtype = value.type
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        value = pc.local_timestamp(value.cast(pa.timestamp(dtype.unit, zone)))
+    if pa.types.is_timestamp(dtype) and dtype.unit != "s":  # Spark takes `12:00:00.000000` for text
         return escape(value.cast(pa.string()).as_py().rstrip("0").rstrip("."))
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         return escape(repr(float(value.as_py())))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
         return escape(_utf8(value))
     return escape(value.cast(pa.string()).as_py())
 
@@ -212,10 +212,10 @@ def escape_name(column: str) -> str:
     return "%2E" + escape(column[1:]) if column.startswith(".") else escape(column)
 
 
-def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any, zone: str) -> str:
+def _spelled(column: str, value: pa.Scalar, dtype: pa.DataType, expected: Any, zone: str) -> str:
     """The folder text of a value, if it reads back as that value."""
     text = spell(value, zone)
-    if read_value(None if text == NULL_PARTITION else unquote(text), kind, zone) != wanted:
+    if read_value(None if text == NULL_PARTITION else unquote(text), dtype, zone) != expected:
         raise SchemaMismatchError(
             f"Partition column {column!r}: {shown(value)!r} of type {value.type} cannot be told from a folder's name. "
             "Choose another column or value."
@@ -223,5 +223,5 @@ def _spelled(column: str, value: pa.Scalar, kind: pa.DataType, wanted: Any, zone
     return text
 
 
-def _single(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(value, 1).cast(kind) if value.is_valid else pa.nulls(1, kind)
+def _single(value: pa.Scalar, dtype: pa.DataType) -> pa.Array:
+    return pa.repeat(value, 1).cast(dtype) if value.is_valid else pa.nulls(1, dtype)

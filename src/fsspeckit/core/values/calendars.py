@@ -43,26 +43,26 @@ class Calendar:
     @classmethod
     def of(cls, entries: Mapping[bytes, bytes] | None) -> Calendar:
         """As Spark tells it from a footer: by flags, or by a version that knew no other calendar."""
-        found = entries or {}
-        version = found.get(SPARK_VERSION)
+        known = entries or {}
+        version = known.get(SPARK_VERSION)
         if version is None:  # not Spark's, which takes it as it is
             return cls()
-        return cls(_DATES in found or version < b"3.0.0", _INT96 in found or version < b"3.1.0")
+        return cls(_DATES in known or version < b"3.0.0", _INT96 in known or version < b"3.1.0")
 
-    def concerns(self, kind: pa.DataType, int96: bool) -> bool:
+    def concerns(self, dtype: pa.DataType, int96: bool) -> bool:
         """Does this calendar count values of a flat type? A plain time is in no calendar, unless it is INT96."""
-        if t.is_timestamp(kind):
-            return self.int96 if int96 else self.dates and kind.tz is not None
-        return self.dates and bool(t.is_date(kind))
+        if t.is_timestamp(dtype):
+            return self.int96 if int96 else self.dates and dtype.tz is not None
+        return self.dates and bool(t.is_date(dtype))
 
 
 def flags(entries: Mapping[bytes, bytes] | None) -> set[bytes]:
     """The entries by which a reader would take a file for one of the hybrid calendar."""
-    found = entries or {}
-    if not Calendar.of(found):
+    known = entries or {}
+    if not Calendar.of(known):
         return set()
-    old = found[SPARK_VERSION] < b"3.1.0"
-    return {name for name in (_DATES, _INT96, _ZONE, *([SPARK_VERSION] if old else [])) if name in found}
+    old = known[SPARK_VERSION] < b"3.1.0"
+    return {name for name in (_DATES, _INT96, _ZONE, *([SPARK_VERSION] if old else [])) if name in known}
 
 
 def without_flags(entries: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
@@ -155,11 +155,11 @@ class _Change:
 
     def _refuse_old(self, column: pa.Array) -> None:
         """Instants, and dates within others."""
-        kind = column.type
-        if t.is_nested(kind) and not t.is_union(kind):
+        dtype = column.type
+        if t.is_nested(dtype) and not t.is_union(dtype):
             for part in nested.parts(arrays.plain(column))[1]:
                 self._refuse_old(part)
-        elif self.calendar.concerns(kind, self.int96):
+        elif self.calendar.concerns(dtype, self.int96):
             old = is_old(column)
             if old.true_count:
                 raise self._refusal(column.filter(old)[0])

@@ -23,8 +23,8 @@ def collations(entries: Mapping[bytes, bytes] | None) -> dict[str, str]:
         return {}
 
 
-def check_keys(found: Mapping[str, str], key_columns: tuple[str, ...], where: str) -> None:
-    collated = {name: found[name] for name in key_columns if name in found}
+def check_keys(collations_by_column: Mapping[str, str], key_columns: tuple[str, ...], where: str) -> None:
+    collated = {name: collations_by_column[name] for name in key_columns if name in collations_by_column}
     for name, collation in collated.items():
         raise SchemaMismatchError(
             f"Key column {name!r} has the collation {collation.removeprefix('spark.')} in {where}: values that it "

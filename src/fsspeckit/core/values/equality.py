@@ -82,7 +82,7 @@ def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
     return array.keys.slice(start, stop - start), array.items.slice(start, stop - start)
 
 
-def _holds_float(kind: pa.DataType) -> bool:
-    if t.is_nested(kind):
-        return any(_holds_float(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(t.is_floating(kind))
+def _holds_float(dtype: pa.DataType) -> bool:
+    if t.is_nested(dtype):
+        return any(_holds_float(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(t.is_floating(dtype))

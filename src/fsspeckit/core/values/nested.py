@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 
-def fields_of(kind: pa.DataType) -> list[pa.Field]:
+def fields_of(dtype: pa.DataType) -> list[pa.Field]:
     """The fields that `parts` speaks of: of a map key and item, not the pair."""
-    return [kind.key_field, kind.item_field] if t.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
+    return [dtype.key_field, dtype.item_field] if t.is_map(dtype) else [dtype.field(i) for i in range(dtype.num_fields)]
 
 
 def parts(array: pa.Array) -> tuple[Any, list[pa.Array]]:
@@ -34,28 +34,28 @@ def _map_parts(array: pa.MapArray) -> tuple[Any, list[pa.Array]]:
     return lengths, [valid.keys.slice(start, count), valid.items.slice(start, count)]
 
 
-def put_together(kind: pa.DataType, lengths: Any, values: Sequence[pa.Array], mask: pa.Array) -> pa.Array:
-    """An array of `kind` out of its parts; rows where `mask` is true are null.
+def put_together(dtype: pa.DataType, lengths: Any, values: Sequence[pa.Array], mask: pa.Array) -> pa.Array:
+    """An array of `dtype` out of its parts; rows where `mask` is true are null.
 
     A null in a required field is taken for one beneath a null, where the Parquet writer wants a value all the same.
     """
-    if t.is_struct(kind):
-        children = [_filled(child, field) for child, field in zip(values, kind, strict=True)]
+    if t.is_struct(dtype):
+        children = [_filled(child, field) for child, field in zip(values, dtype, strict=True)]
         if not children:
-            return pa.array([None if null else {} for null in mask.to_pylist()], kind)
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if t.is_map(kind):
-        return pa.MapArray.from_arrays(_offsets(lengths, np.int32), *values, kind, mask=mask)
-    if t.is_fixed_size_list(kind):
-        padded = _filled(_padded(values[0], mask, kind.list_size), kind.value_field)
-        return pa.FixedSizeListArray.from_arrays(padded, type=kind, mask=mask)
-    wide = t.is_large_list(kind)
+            return pa.array([None if null else {} for null in mask.to_pylist()], dtype)
+        return pa.StructArray.from_arrays(children, fields=list(dtype), mask=mask)
+    if t.is_map(dtype):
+        return pa.MapArray.from_arrays(_offsets(lengths, np.int32), *values, dtype, mask=mask)
+    if t.is_fixed_size_list(dtype):
+        padded = _filled(_padded(values[0], mask, dtype.list_size), dtype.value_field)
+        return pa.FixedSizeListArray.from_arrays(padded, type=dtype, mask=mask)
+    wide = t.is_large_list(dtype)
     offsets = _offsets(lengths, np.int64 if wide else np.int32)
-    return (pa.LargeListArray if wide else pa.ListArray).from_arrays(offsets, values[0], type=kind, mask=mask)
+    return (pa.LargeListArray if wide else pa.ListArray).from_arrays(offsets, values[0], type=dtype, mask=mask)
 
 
-def _offsets(lengths: Any, kind: Any) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(kind))
+def _offsets(lengths: Any, dtype: Any) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(dtype))
 
 
 def _padded(values: pa.Array, mask: pa.Array, size: int) -> pa.Array:
@@ -77,15 +77,15 @@ def _filled(array: pa.Array, field: pa.Field) -> pa.Array:
     return pa.concat_arrays([array, _any_value(field.type)]).take(pa.array(places))
 
 
-def _any_value(kind: pa.DataType) -> pa.Array:
+def _any_value(dtype: pa.DataType) -> pa.Array:
     """One value of the type, whichever."""
-    if t.is_struct(kind) and kind.num_fields:
-        return pa.StructArray.from_arrays([_any_value(field.type) for field in kind], fields=list(kind))
-    if t.is_fixed_size_list(kind):
-        values = pa.concat_arrays([_any_value(kind.value_type)] * kind.list_size)
-        return pa.FixedSizeListArray.from_arrays(values, type=kind)
-    if t.is_nested(kind):
-        return pa.array([{} if t.is_struct(kind) else []], kind)
-    if t.is_primitive(kind) or t.is_decimal(kind) or t.is_fixed_size_binary(kind):
-        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(1, kind.bit_width // 8)))])
-    return pa.array([b""], pa.binary()).cast(kind)
+    if t.is_struct(dtype) and dtype.num_fields:
+        return pa.StructArray.from_arrays([_any_value(field.type) for field in dtype], fields=list(dtype))
+    if t.is_fixed_size_list(dtype):
+        values = pa.concat_arrays([_any_value(dtype.value_type)] * dtype.list_size)
+        return pa.FixedSizeListArray.from_arrays(values, type=dtype)
+    if t.is_nested(dtype):
+        return pa.array([{} if t.is_struct(dtype) else []], dtype)
+    if t.is_primitive(dtype) or t.is_decimal(dtype) or t.is_fixed_size_binary(dtype):
+        return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bytes(max(1, dtype.bit_width // 8)))])
+    return pa.array([b""], pa.binary()).cast(dtype)

@@ -28,9 +28,9 @@ def order_key(column: Any) -> pa.Array:
     return keys.canonical(array)
 
 
-def keeps_order(kind: pa.DataType) -> bool:
+def keeps_order(dtype: pa.DataType) -> bool:
     """Do the canonical keys of this type sort as its values do already?"""
-    return not (t.is_floating(kind) or kind == pa.uint64() or t.is_decimal(kind))
+    return not (t.is_floating(dtype) or dtype == pa.uint64() or t.is_decimal(dtype))
 
 
 def _mapped(bits: pa.Array, change: Any) -> pa.Array:
@@ -71,13 +71,13 @@ def merged(covers: Iterable[Sequence[tuple[Any, Any]] | None], limit: int = keys
 
 
 def _joined(ordered: Intervals) -> Intervals:
-    found: Intervals = []
+    joined: Intervals = []
     for lower, upper in ordered:
-        if found and lower <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], upper))
+        if joined and lower <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], upper))
         else:
-            found.append((lower, upper))
-    return found
+            joined.append((lower, upper))
+    return joined
 
 
 def _condensed(pieces: Intervals, limit: int) -> Intervals:

@@ -40,14 +40,14 @@ def _distinct_schemas(files: Sequence[Footer]) -> list[Footer]:
 
 def _unified_fields(schemas: Sequence[tuple[str, pa.Schema]]) -> list[pa.Field]:
     """The columns of all schemas in order of appearance; one that is not in all of them may be null."""
-    found: dict[str, tuple[str, pa.Field]] = {}
+    merged: dict[str, tuple[str, pa.Field]] = {}
     seen: Counter[str] = Counter()
     for where, schema in schemas:
         for field in schema:
             seen[field.name] += 1
-            first, known = found.setdefault(field.name, (where, field))
-            found[field.name] = (first, _merged(known, field, first, where))
-    return [field.with_nullable(field.nullable or seen[name] < len(schemas)) for name, (_, field) in found.items()]
+            first, known = merged.setdefault(field.name, (where, field))
+            merged[field.name] = (first, _merged(known, field, first, where))
+    return [field.with_nullable(field.nullable or seen[name] < len(schemas)) for name, (_, field) in merged.items()]
 
 
 def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -66,8 +66,8 @@ def declared(footer: Footer) -> pa.Schema:
 
 
 def _nullable(field: pa.Field) -> pa.Field:
-    kind = field.type if is_variant(field.type) else arrays.with_children(field.type, _nullable)
-    return field.with_type(kind).with_nullable(True)
+    dtype = field.type if is_variant(field.type) else arrays.with_children(field.type, _nullable)
+    return field.with_type(dtype).with_nullable(True)
 
 
 def _check_names(footer: Footer) -> None:
@@ -79,13 +79,13 @@ def _check_names(footer: Footer) -> None:
 
 def _merged(known: pa.Field, field: pa.Field, first: str, second: str) -> pa.Field:
     try:
-        kind = unify(known.type, field.type)
+        dtype = unify(known.type, field.type)
     except CannotUnify:
         raise SchemaMismatchError(
             f"Column {field.name!r} is {known.type} in {first} and {field.type} in {second}: no common type. "
             "Bring the files to one type first."
         ) from None
-    return known.with_type(kind).with_nullable(known.nullable or field.nullable)
+    return known.with_type(dtype).with_nullable(known.nullable or field.nullable)
 
 
 def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
@@ -115,8 +115,8 @@ def _old_instants(target: Target, name: str) -> str | None:
     for footer in target.files:
         if not footer.calendar or name not in footer.schema.names:
             continue
-        kind = arrays.plain_type(footer.schema.field(name).type)
-        if not t.is_timestamp(kind) or not footer.calendar.concerns(kind, name in footer.int96):
+        dtype = arrays.plain_type(footer.schema.field(name).type)
+        if not t.is_timestamp(dtype) or not footer.calendar.concerns(dtype, name in footer.int96):
             continue
         lowest = [group.bounds.get(name) for group in footer.row_groups if group.rows]
         limit = calendars.SAME_SINCE * 10**9
@@ -152,12 +152,13 @@ def _check_partitions(target: Target, source: pa.Schema) -> None:
         raise ArgumentError("Every column is a partition column; a file has to hold at least one of its own.")
 
 
-def _check_storable(name: str, kind: pa.DataType) -> None:
+def _check_storable(name: str, dtype: pa.DataType) -> None:
     """Values of no length: Parquet cannot hold the one, and nobody reads back the other."""
-    if (t.is_fixed_size_binary(kind) and not kind.byte_width) or (t.is_fixed_size_list(kind) and not kind.list_size):
-        raise SchemaMismatchError(f"Column {name!r} is {kind}, which cannot be written as Parquet; cast it.")
-    for i in range(kind.num_fields):
-        _check_storable(name, kind.field(i).type)
+    no_bytes = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if no_bytes or (t.is_fixed_size_list(dtype) and not dtype.list_size):
+        raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
+    for i in range(dtype.num_fields):
+        _check_storable(name, dtype.field(i).type)
 
 
 def _loose(field: pa.Field) -> pa.Field:
@@ -169,11 +170,11 @@ def check_columns(target: Target, source: pa.Schema, key_columns: Sequence[str])
     if twice:
         raise SchemaMismatchError(f"The source has more than one column named {twice}; rename them.")
     _check_keys(source.names, key_columns, "the source")
-    wanted = list(target.partition_columns)
+    expected = list(target.partition_columns)
     if target.schema is not None:
-        wanted = list(dict.fromkeys([*target.schema.names, *target.partition_columns]))
-    missing = [n for n in wanted if n not in source.names]
-    extra = [] if target.schema is None else [n for n in source.names if n not in wanted]
+        expected = list(dict.fromkeys([*target.schema.names, *target.partition_columns]))
+    missing = [n for n in expected if n not in source.names]
+    extra = [] if target.schema is None else [n for n in source.names if n not in expected]
     if missing or extra:
         raise SchemaMismatchError(_columns_message(missing, extra))
 
@@ -195,10 +196,10 @@ def _columns_message(missing: list[str], extra: list[str]) -> str:
     )
 
 
-def _check_castable(wanted: pa.Field, given: pa.Field, int96: bool) -> None:
-    kind = arrays.plain_type(given.type)
-    if not arrays.castable(arrays.zoneless_type(kind) if int96 else kind, arrays.plain_type(wanted.type)):
-        raise _not_comparable(wanted.name, given.type, wanted.type)
+def _check_castable(field: pa.Field, source: pa.Field, int96: bool) -> None:
+    dtype = arrays.plain_type(source.type)
+    if not arrays.castable(arrays.zoneless_type(dtype) if int96 else dtype, arrays.plain_type(field.type)):
+        raise _not_comparable(field.name, source.type, field.type)
 
 
 def _not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
@@ -234,29 +235,29 @@ def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([arrays.plain_field(f) for f in fields])
 
 
-def _conformed(column: pa.ChunkedArray, wanted: pa.Field, shape: Shape) -> pa.ChunkedArray:
-    kind, given = arrays.plain_type(wanted.type), arrays.plain(column)
-    if wanted.name in shape.int96:
-        given = given.cast(arrays.zoneless_type(given.type))
+def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.ChunkedArray:
+    dtype, values = arrays.plain_type(field.type), arrays.plain(column)
+    if field.name in shape.int96:
+        values = values.cast(arrays.zoneless_type(values.type))
     try:
-        result = arrays.cast(given, kind)
+        result = arrays.cast(values, dtype)
         lacking = lacks_required(result)
     except arrays.NullWithin:
         lacking = True
     except arrays.DoesNotFit as error:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} is {column.type} in the source and {wanted.type} in the target: the value "
+            f"Column {field.name!r} is {column.type} in the source and {field.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
         ) from None
     if lacking:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} ({wanted.type}) has a null within that may not be null. {_MAY_BE_NULL}"
+            f"Column {field.name!r} ({field.type}) has a null within that may not be null. {_MAY_BE_NULL}"
         )
-    if wanted.name in shape.partitions:
-        result = _empty_is_null(result, wanted.name, wanted.name in shape.keys)
-    if not wanted.nullable and result.null_count and wanted.name in shape.stored:
+    if field.name in shape.partitions:
+        result = _empty_is_null(result, field.name, field.name in shape.keys)
+    if not field.nullable and result.null_count and field.name in shape.stored:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
+            f"Column {field.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
             f"{_MAY_BE_NULL}"
         )
     return arrays.settled(result)

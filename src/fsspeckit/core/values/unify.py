@@ -30,24 +30,24 @@ def unify(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return a
     if t.is_null(a):
         return b
-    kind = arrays.family(a)
-    if kind != arrays.family(b):
+    dtype = arrays.family(a)
+    if dtype != arrays.family(b):
         raise CannotUnify
-    if kind == "number":
+    if dtype == "number":
         return _unify_numbers(a, b)
-    if kind == "text":
+    if dtype == "text":
         return pa.large_string()
-    if kind == "binary":
+    if dtype == "binary":
         return pa.large_binary() if t.is_large_binary(a) or t.is_large_binary(b) else pa.binary()
-    if kind == "date":
+    if dtype == "date":
         return pa.date32()
-    if kind in ("zoned timestamp", "naive timestamp"):
+    if dtype in ("zoned timestamp", "naive timestamp"):
         return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
-    if kind == "time":
+    if dtype == "time":
         return pa.time64(max(a.unit, b.unit, "us", key=_UNITS.index))
-    if kind == "duration":
+    if dtype == "duration":
         return pa.duration(max(a.unit, b.unit, key=_UNITS.index))
-    return _unify_nested(kind, a, b)
+    return _unify_nested(dtype, a, b)
 
 
 def _unify_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:
@@ -70,61 +70,61 @@ def _unify_decimals(a: Any, b: Any) -> pa.DataType:
     return pa.decimal256(precision, scale) if wide else pa.decimal128(precision, scale)
 
 
-def _unify_nested(kind: str, a: Any, b: Any) -> pa.DataType:
-    if kind == "list":
+def _unify_nested(dtype: str, a: Any, b: Any) -> pa.DataType:
+    if dtype == "list":
         element = _both(a.value_field, b.value_field)
         return pa.large_list(element) if t.is_large_list(a) or t.is_large_list(b) else pa.list_(element)
-    if kind == "map":
+    if dtype == "map":
         return pa.map_(unify(a.key_type, b.key_type), _both(a.item_field, b.item_field))
     if is_variant(a) and is_variant(b):
         return unshredded(a)
-    if kind == "struct" and arrays.has_names(a) and arrays.has_names(b):
+    if dtype == "struct" and arrays.has_names(a) and arrays.has_names(b):
         ours, theirs = ({f.name: f for f in k} for k in (a, b))
         shared = {name: _both(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
         return pa.struct([shared.get(name, field.with_nullable(True)) for name, field in {**ours, **theirs}.items()])
     raise CannotUnify
 
 
-def is_variant(kind: pa.DataType) -> bool:
+def is_variant(dtype: pa.DataType) -> bool:
     """Spark's VARIANT, as Arrow shows it: bytes, and maybe some values shredded into a type."""
-    if not t.is_struct(kind) or not {"metadata", "value"} <= {f.name for f in kind} <= _VARIANT:
+    if not t.is_struct(dtype) or not {"metadata", "value"} <= {f.name for f in dtype} <= _VARIANT:
         return False
-    return all(t.is_binary(kind.field(name).type) for name in ("metadata", "value"))
+    return all(t.is_binary(dtype.field(name).type) for name in ("metadata", "value"))
 
 
-def unshredded(kind: pa.DataType) -> pa.DataType:
+def unshredded(dtype: pa.DataType) -> pa.DataType:
     """The form that fits into every file of a VARIANT: a row need not be shredded."""
-    if is_variant(kind):
-        return pa.struct([kind.field("metadata"), kind.field("value").with_nullable(True)])
-    return arrays.with_children(kind, lambda field: field.with_type(unshredded(field.type)))
+    if is_variant(dtype):
+        return pa.struct([dtype.field("metadata"), dtype.field("value").with_nullable(True)])
+    return arrays.with_children(dtype, lambda field: field.with_type(unshredded(field.type)))
 
 
 def _both(a: pa.Field, b: pa.Field) -> pa.Field:
     return a.with_type(unify(a.type, b.type)).with_nullable(a.nullable or b.nullable)
 
 
-def merge_type(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+def merge_type(dtype: pa.DataType, source: pa.DataType) -> pa.DataType:
     """The target's type, unless it has none, or is shredded in a way that the source is not."""
-    kind = _typed(kind, source)
-    loose = unshredded(kind)
-    return loose if loose != kind and arrays.castable(arrays.plain_type(source), loose) else kind
+    dtype = _typed(dtype, source)
+    loose = unshredded(dtype)
+    return loose if loose != dtype and arrays.castable(arrays.plain_type(source), loose) else dtype
 
 
-def _typed(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+def _typed(dtype: pa.DataType, source: pa.DataType) -> pa.DataType:
     """The target's type, where it is null the source's: nulls without a type agree with any."""
-    if not _holds_null(kind):
-        return kind
-    kind, source = arrays.plain_type(kind), arrays.plain_type(source)
-    if t.is_null(kind) or arrays.family(kind) != arrays.family(source):
-        return source if t.is_null(kind) else kind
-    if t.is_map(kind):
-        item = kind.item_field
-        return pa.map_(kind.key_field, item.with_type(_typed(item.type, source.item_type)), kind.keys_sorted)
-    if t.is_struct(kind):
+    if not _holds_null(dtype):
+        return dtype
+    dtype, source = arrays.plain_type(dtype), arrays.plain_type(source)
+    if t.is_null(dtype) or arrays.family(dtype) != arrays.family(source):
+        return source if t.is_null(dtype) else dtype
+    if t.is_map(dtype):
+        item = dtype.item_field
+        return pa.map_(dtype.key_field, item.with_type(_typed(item.type, source.item_type)), dtype.keys_sorted)
+    if t.is_struct(dtype):
         known = {f.name: f.type for f in source}
-        return pa.struct([f.with_type(_typed(f.type, known.get(f.name, f.type))) for f in kind])
-    return arrays.with_children(kind, lambda field: field.with_type(_typed(field.type, source.value_type)))
+        return pa.struct([f.with_type(_typed(f.type, known.get(f.name, f.type))) for f in dtype])
+    return arrays.with_children(dtype, lambda field: field.with_type(_typed(field.type, source.value_type)))
 
 
-def _holds_null(kind: pa.DataType) -> bool:
-    return bool(t.is_null(kind)) or any(_holds_null(kind.field(i).type) for i in range(kind.num_fields))
+def _holds_null(dtype: pa.DataType) -> bool:
+    return bool(t.is_null(dtype)) or any(_holds_null(dtype.field(i).type) for i in range(dtype.num_fields))
