@@ -28,7 +28,7 @@ from botocore.config import Config
 
 from fsspeckit.core.storage.base import RECORD_LIMIT
 from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
-from fsspeckit.core.storage.s3_options import S3Options, no_credentials, without_secrets
+from fsspeckit.core.storage.s3_options import S3Options, no_credentials, secrets_of, without_secrets
 
 Answer = TypeVar("Answer")
 _ATTEMPTS = 7
@@ -260,7 +260,7 @@ class S3Objects:
         if credentials is None:
             return self.options.secrets
         frozen = credentials.get_frozen_credentials()
-        return [s for s in (frozen.secret_key, frozen.token, frozen.access_key) if s]
+        return secrets_of(frozen.secret_key, frozen.token, frozen.access_key)
 
     def _provide(self) -> Any:
         """Credentials for obstore, asked for again where they may expire."""
