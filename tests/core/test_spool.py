@@ -13,11 +13,13 @@ import pytest
 
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
+from fsspeckit.core import merge as core
 from fsspeckit.core.errors import DuplicateKeyError
-from fsspeckit.core.model import Shape
+from fsspeckit.core.model import MergeStrategy, Shape
 from fsspeckit.core.rewrite import files, inserts
 from fsspeckit.core.spool import dedup, parts
 from fsspeckit.core.spool.store import LocalStore
+from fsspeckit.core.storage import locate
 from fsspeckit.core.values import keys as values
 from fsspeckit.core.values import ordering
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, keys
@@ -285,3 +287,24 @@ def test_more_than_the_memory_limit(tmp_path: Path) -> None:
     assert (result.inserted, result.updated) == (30_000, 30_000)
     assert con.execute("SELECT count(*) FROM duckdb_temporary_files()").fetchone() == (0,)
     assert all(row["x"].endswith(f"x{row['id']}") for row in rows(lake))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, {4}), (2, {2}), (5, {1})])
+def test_few_large_files_are_written_by_all_threads(
+    count: int, expected: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, seen = files.rewrite_file, []  # type: ignore[attr-defined]
+
+    def note(*arguments: Any, threads: int) -> Any:
+        seen.append(threads)
+        return original(*arguments, threads=threads)
+
+    monkeypatch.setattr(files, "rewrite_file", note)
+    monkeypatch.setattr(files, "_LARGE", 0)
+    old = {f"f{i}.parquet": pa.table({"id": [i], "x": ["old"], "y": [1.5]}) for i in range(count)}
+    lake = write_lake(tmp_path / "lake", old)
+    request = core.Request(MergeStrategy.UPSERT, ("id",))
+    new = pa.table({"id": range(count), "x": ["new"] * count, "y": [2.5] * count})
+    core.run(PyArrowEngine(threads=4), locate(lake), new, request)
+    assert set(seen) == expected and len(seen) == count
+    assert {(row["x"], row["y"]) for row in rows(lake)} == {("new", 2.5)}

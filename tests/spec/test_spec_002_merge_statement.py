@@ -323,10 +323,10 @@ def test_integration_with_incremental_rewrite_workflow(
     before = fingerprint(lake)
     original = rewriting.rewrite_file  # type: ignore[attr-defined]
 
-    def failing(location: Any, shape: Any, job: Any, replacements: Any) -> Any:
+    def failing(location: Any, shape: Any, job: Any, replacements: Any, **more: Any) -> Any:
         if job.footer.path == "f1.parquet":
             raise OSError("no space left")
-        return original(location, shape, job, replacements)
+        return original(location, shape, job, replacements, **more)
 
     monkeypatch.setattr(rewriting, "rewrite_file", failing)
     with pytest.raises(OSError, match="no space left"):

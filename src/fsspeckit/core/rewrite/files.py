@@ -24,6 +24,8 @@ Place = tuple[int, int]
 
 # A row group lies in memory as it was, as it becomes, and encoded.
 _COPIES = 3
+# Less is written by one thread before another has started.
+_LARGE = 8 << 20
 
 
 def rewrite_files(
@@ -31,8 +33,11 @@ def rewrite_files(
 ) -> list[Rewritten]:
     """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
     tasks, labels = _tasks(runner.parallelism, spool, hits, match, jobs)
-    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool.shape, labels)
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
+    threads = 1
+    if spool.of_one_process and jobs and step.bytes > _LARGE:  # with fewer files than cores, columns go side by side
+        threads = max(1, runner.parallelism // len(jobs))
+    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool.shape, labels, threads)
     rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
     return [outcomes[job.footer.path] for job in jobs]
@@ -95,11 +100,13 @@ def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence
 
 
 def _receive(
-    location: Location, shape: Shape, labels: Mapping[Place, int], jobs: FileJobs, read: Read
+    location: Location, shape: Shape, labels: Mapping[Place, int], threads: int, jobs: FileJobs, read: Read
 ) -> list[Rewritten]:
     arrived = _Arrived(labels, read)
     return [
-        rewrite_file(location, shape, replace(job, staged=unique(job.staged)), FileRows(arrived, number))
+        rewrite_file(
+            location, shape, replace(job, staged=unique(job.staged)), FileRows(arrived, number), threads=threads
+        )
         for number, job in jobs
     ]
 
