@@ -203,14 +203,14 @@ def _cast_nested(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     return nested.put_together(dtype, lengths, values, mask)
 
 
-def settled(array: Any) -> Any:
+def filled_beneath_nulls(array: Any) -> Any:
     """The same values, with some beneath every null struct whose fields require one."""
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([settled(chunk) for chunk in array.chunks], array.type)
+        return pa.chunked_array([filled_beneath_nulls(chunk) for chunk in array.chunks], array.type)
     if not _requires(array.type):
         return array
     lengths, values = nested.parts(array)
-    return nested.put_together(array.type, lengths, [settled(value) for value in values], array.is_null())
+    return nested.put_together(array.type, lengths, [filled_beneath_nulls(value) for value in values], array.is_null())
 
 
 def _requires(dtype: pa.DataType) -> bool:

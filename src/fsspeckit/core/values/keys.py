@@ -29,43 +29,43 @@ _FEW = 4
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def check_key_type(name: str, kind: pa.DataType) -> None:
+def check_key_type(name: str, dtype: pa.DataType) -> None:
     """A key column holds plain values that have an equality."""
-    if not is_plain_value(kind):
+    if not is_plain_value(dtype):
         raise SchemaMismatchError(
-            f"Column {name!r} of type {kind} cannot be a key; use numbers, text, binary, dates or times."
+            f"Column {name!r} of type {dtype} cannot be a key; use numbers, text, binary, dates or times."
         )
 
 
-def is_plain_value(kind: pa.DataType) -> bool:
+def is_plain_value(dtype: pa.DataType) -> bool:
     """Numbers, text, binary, dates and times: they have an equality and an order."""
-    kind = arrays.plain_type(kind)
-    if t.is_nested(kind) or t.is_interval(kind):
+    dtype = arrays.plain_type(dtype)
+    if t.is_nested(dtype) or t.is_interval(dtype):
         return False
-    return bool(t.is_primitive(kind)) or arrays.family(kind) in ("text", "binary", "number")
+    return bool(t.is_primitive(dtype)) or arrays.family(dtype) in ("text", "binary", "number")
 
 
 def canonical(column: Any) -> pa.Array:
     """A plain column as `int64` or `large_binary`, equal where and only where the values are equal."""
     array = arrays.one_array(column)
-    kind = array.type
-    if t.is_floating(kind):
+    dtype = array.type
+    if t.is_floating(dtype):
         return _float_bits(array)
-    if t.is_boolean(kind) or (t.is_integer(kind) and kind != pa.uint64()):
+    if t.is_boolean(dtype) or (t.is_integer(dtype) and dtype != pa.uint64()):
         return array.cast(pa.int64())
-    if t.is_date64(kind):
+    if t.is_date64(dtype):
         return array.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
-    if t.is_date32(kind) or t.is_time32(kind):
+    if t.is_date32(dtype) or t.is_time32(dtype):
         return array.view(pa.int32()).cast(pa.int64())
-    if t.is_decimal(kind):
-        return array.view(pa.binary(kind.byte_width)).cast(pa.binary()).cast(pa.large_binary())
-    if t.is_null(kind):
+    if t.is_decimal(dtype):
+        return array.view(pa.binary(dtype.byte_width)).cast(pa.binary()).cast(pa.large_binary())
+    if t.is_null(dtype):
         return pa.nulls(len(array), pa.int64())
-    if t.is_primitive(kind):  # uint64, timestamp, time64, duration: eight bytes of an integer
+    if t.is_primitive(dtype):  # uint64, timestamp, time64, duration: eight bytes of an integer
         return array.view(pa.int64())
-    if t.is_string(kind):
+    if t.is_string(dtype):
         return array.cast(pa.large_string()).cast(pa.large_binary())
-    if t.is_fixed_size_binary(kind):
+    if t.is_fixed_size_binary(dtype):
         return array.cast(pa.binary()).cast(pa.large_binary())
     return array.cast(pa.large_binary())
 
@@ -79,17 +79,17 @@ def _float_bits(array: pa.Array) -> pa.Array:
 def order_values(column: Any) -> list[Any]:
     """A plain column as comparable Python values; null is None."""
     array = arrays.one_array(column)
-    kind = array.type
-    if t.is_timestamp(kind) or t.is_time64(kind) or t.is_duration(kind):
-        return _scaled(array.view(pa.int64()).to_pylist(), _NANOS[kind.unit])
-    if t.is_time32(kind):
-        return _scaled(array.view(pa.int32()).to_pylist(), _NANOS[kind.unit])
-    if t.is_date(kind):
+    dtype = array.type
+    if t.is_timestamp(dtype) or t.is_time64(dtype) or t.is_duration(dtype):
+        return _scaled(array.view(pa.int64()).to_pylist(), _NANOS[dtype.unit])
+    if t.is_time32(dtype):
+        return _scaled(array.view(pa.int32()).to_pylist(), _NANOS[dtype.unit])
+    if t.is_date(dtype):
         return list(array.cast(pa.date32()).view(pa.int32()).to_pylist())
-    if t.is_string(kind) or t.is_large_string(kind):
-        binary = pa.large_binary() if t.is_large_string(kind) else pa.binary()
+    if t.is_string(dtype) or t.is_large_string(dtype):
+        binary = pa.large_binary() if t.is_large_string(dtype) else pa.binary()
         return list(array.cast(binary).to_pylist())
-    if t.is_boolean(kind):
+    if t.is_boolean(dtype):
         return [None if v is None else int(v) for v in array.to_pylist()]
     return list(array.to_pylist())
 
@@ -120,13 +120,13 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
 
 def sortable(array: pa.Array) -> pa.Array:
     """Arrow does not sort values of every width."""
-    kind = array.type
-    if t.is_fixed_size_binary(kind):
+    dtype = array.type
+    if t.is_fixed_size_binary(dtype):
         return array.cast(pa.binary())
-    if t.is_float16(kind):
+    if t.is_float16(dtype):
         return array.cast(pa.float64())
-    if t.is_decimal32(kind) or t.is_decimal64(kind):
-        return array.cast(pa.decimal128(kind.precision, kind.scale))
+    if t.is_decimal32(dtype) or t.is_decimal64(dtype):
+        return array.cast(pa.decimal128(dtype.precision, dtype.scale))
     return array
 
 
@@ -143,12 +143,12 @@ def _largest_gaps(ordered: pa.Array, count: int) -> Any:
 
 def _on_a_line(ordered: pa.Array) -> Any:
     """Roughly where sorted values lie: exact order is kept, distances need only be good enough to choose gaps."""
-    kind = ordered.type
-    if arrays.family(kind) in ("text", "binary"):
+    dtype = ordered.type
+    if arrays.family(dtype) in ("text", "binary"):
         return _prefix_numbers(canonical(ordered))
-    if t.is_decimal(kind):
+    if t.is_decimal(dtype):
         return np.asarray(ordered.cast(pa.float64()))
-    if t.is_floating(kind) or kind == pa.uint64():  # whose canonical form is an integer with a sign
+    if t.is_floating(dtype) or dtype == pa.uint64():  # whose canonical form is an integer with a sign
         return ordered.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.asarray(canonical(ordered)).astype(np.float64)
 

@@ -260,7 +260,7 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
             f"Column {field.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
             f"{_MAY_BE_NULL}"
         )
-    return arrays.settled(result)
+    return arrays.filled_beneath_nulls(result)
 
 
 def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from fsspeckit.datasets.duckdb.columns import check_booleans, select_list, settled, settled_field
+from fsspeckit.datasets.duckdb.columns import carried, carried_field, check_booleans, select_list
 from fsspeckit.datasets.duckdb.version import library_version
 from fsspeckit.datasets.duckdb.workspace import open_reader, reading
 
@@ -51,12 +51,12 @@ class Query:
                 self._reader = stack.enter_context(open_reader(_marked(rows) if MAY_BE_CUT else rows, BATCH_ROWS))
             check_booleans(self._reader.schema)
             names = relation.columns
-            self.schema = pa.schema([settled_field(self._reader.schema.field(i), n) for i, n in enumerate(names)])
+            self.schema = pa.schema([carried_field(self._reader.schema.field(i), n) for i, n in enumerate(names)])
             self._held = stack.pop_all()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch, rows in self._read():
-            columns = [settled(batch.column(i), field.type) for i, field in enumerate(self.schema)]
+            columns = [carried(batch.column(i), field.type) for i, field in enumerate(self.schema)]
             yield pa.record_batch(columns, schema=self.schema).slice(0, rows)
 
     def _read(self) -> Iterator[tuple[pa.RecordBatch, int]]:
