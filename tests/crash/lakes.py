@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fsspeckit.core import merge as core
+from fsspeckit.core.local import ArrowSource
+from fsspeckit.core.spool.keyset import IndexedKeys
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 from support import all_names, fingerprint, multiset, rows, write_lake
@@ -17,6 +20,16 @@ from support import all_names, fingerprint, multiset, rows, write_lake
 SOURCE = pa.table({"id": [0, 10, 20, 99], "x": ["new"] * 4})
 OLD = {10 * f + i: "old" for f in range(5) for i in range(4)}
 NEW = OLD | {0: "new", 10: "new", 20: "new", 99: "new"}
+
+# Where the steps of a merge are called.
+STEPS: dict[str, tuple[Any, str]] = {
+    "footers": (PyArrowEngine, "footers"),
+    "spool": (ArrowSource, "spool"),
+    "profile": (core, "profile_of"),
+    "match": (IndexedKeys, "meet"),
+    "rewrite": (core, "rewrite_files"),
+    "insert": (core, "insert_rows"),
+}
 
 
 def make(lake: Path) -> Path:
@@ -45,11 +58,12 @@ def litter(parent: Path) -> list[str]:
 
 def after(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], object]) -> None:
     """Do something once the engine has done a step: between plan and commit."""
-    original = getattr(PyArrowEngine, step)
+    place, name = STEPS[step]
+    original = getattr(place, name)
 
     def wrapped(*arguments: Any) -> Any:
         result = original(*arguments)
         action()
         return result
 
-    monkeypatch.setattr(PyArrowEngine, step, wrapped)
+    monkeypatch.setattr(place, name, wrapped)

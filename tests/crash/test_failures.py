@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from crash.dying import Killer
 from crash.restricted import merge_restricted
 from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
 from fsspeckit.core.storage import LocalStorage
-from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 
 
 class Failure(Killer):
@@ -104,7 +104,7 @@ def test_an_unfinished_commit_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not lakes.litter(tmp_path)
 
 
-@pytest.mark.parametrize("step", ["footers", "pin", "profile", "match", "rewrite", "insert"])
+@pytest.mark.parametrize("step", lakes.STEPS)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_engine_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_rewritten(tmp_path: Path, monkeypatch: pytest.Mon
             raise OSError(errno.EIO, "broken disk")
         return copy_mode(storage, source, target)
 
-    monkeypatch.setattr(PyArrowEngine, "_threads", 1, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(LocalStorage, "copy_mode", third_fails)
     with pytest.raises(OSError, match="broken disk"):
         lakes.merge(lake)

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from crash.dying import with_tests_on_path
+from crash.lakes import STEPS
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
-from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 
 SHARED = range(40)
 
@@ -140,13 +140,14 @@ def fork_and_go_on(lake: str, staged: int) -> None:
 
 
 def _before(step: str, action: Callable[[], None]) -> None:
-    original = getattr(PyArrowEngine, step)
+    place, name = STEPS[step]
+    original = getattr(place, name)
 
     def wrapped(*arguments: Any) -> Any:
         action()
         return original(*arguments)
 
-    setattr(PyArrowEngine, step, wrapped)
+    setattr(place, name, wrapped)
 
 
 def say(words: str) -> None:

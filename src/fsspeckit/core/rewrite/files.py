@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.model import Match, Rewritten, Shape
+from fsspeckit.core.model import Match, Rewritten
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.hits import Hits, replaced_rows
@@ -37,7 +37,7 @@ def rewrite_files(
     threads = 1
     if spool.of_one_process and jobs and step.bytes > _LARGE:  # with fewer files than cores, columns go side by side
         threads = max(1, runner.parallelism // len(jobs))
-    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool.shape, labels, threads)
+    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool, labels, threads)
     rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
     return [outcomes[job.footer.path] for job in jobs]
@@ -100,15 +100,14 @@ def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence
 
 
 def _receive(
-    location: Location, shape: Shape, labels: Mapping[Place, int], threads: int, jobs: FileJobs, read: Read
+    location: Location, spool: Spool, labels: Mapping[Place, int], threads: int, jobs: FileJobs, read: Read
 ) -> list[Rewritten]:
-    arrived = _Arrived(labels, read)
-    return [
-        rewrite_file(
-            location, shape, replace(job, staged=unique(job.staged)), FileRows(arrived, number), threads=threads
-        )
-        for number, job in jobs
-    ]
+    arrived, done = _Arrived(labels, read), []
+    for number, job in jobs:
+        if not spool.of_one_process:  # a task may be tried again, or twice at once
+            job = replace(job, staged=unique(job.staged))
+        done.append(rewrite_file(location, spool.shape, job, FileRows(arrived, number), threads=threads))
+    return done
 
 
 @dataclass
