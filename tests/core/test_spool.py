@@ -40,12 +40,14 @@ def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
     ]
     hits = Hits(spool.store, tuple(write_hits(spool.store, batches)), {"f": 0, "g": 1})
     labels = {(0, 0): 0, (0, 1): 1, (1, 0): 2}
+    sent = dict(files._send(spool, hits, labels, range(3), None))
+    assert sorted(sent) == [0, 1, 2]
     for (file, group), label in labels.items():
-        table = pull(spool, lambda parts, only: files._send(spool, hits, labels, parts, only), label)
-        assert table is not None
-        rows = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        rows = sorted(zip(*(column.to_pylist() for column in sent[label].columns), strict=True))
         start = (0, 1, 3)[label]
         assert rows == [(file, group, i, order[start + i], f"row {order[start + i]}") for i in range(4)]
+        pulled = pull(spool, lambda parts, only: files._send(spool, hits, labels, parts, only), label)
+        assert pulled is not None and pulled.num_rows == 4
 
 
 def test_a_footer_travels_without_its_bulk(tmp_path: Path) -> None:
