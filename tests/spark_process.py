@@ -25,7 +25,7 @@ def result_of(job: str, *arguments: str) -> Any:
     """The JSON on the last line that a job prints."""
     process = start(job, *arguments)
     try:
-        out, problems = process.communicate(timeout=300)
+        out, problems = process.communicate(timeout=900)  # on a busy machine everything takes its time
     finally:
         kill(process)
     assert process.returncode == 0, f"{out}\n{problems[-6000:]}"

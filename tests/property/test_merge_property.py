@@ -6,6 +6,7 @@ import datetime as dt
 import posixpath
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +29,22 @@ def examples(request: pytest.FixtureRequest, engine: str) -> int:
     return request.config.getoption("--examples") or {"pyarrow": 300, "spark": 15}.get(engine, 100)
 
 
-def test_merge_equals_the_reference(io: Any, examples: int) -> None:
+@pytest.fixture(params=["by executors", "by the driver"])
+def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's driver does what is little itself, unless it is told not to; other engines have no such choice."""
+    if engine != "spark":
+        if request.param == "by the driver":
+            pytest.skip("of Spark only")
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = conf.get("spark.fsspeckit.driverBytes")
+    conf.set("spark.fsspeckit.driverBytes", "0" if request.param == "by executors" else "8m")
+    yield
+    conf.set("spark.fsspeckit.driverBytes", before)
+
+
+def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(cases(ALL))
     def check(case: Case) -> None:
