@@ -22,7 +22,8 @@ ROWS = 10
 
 def spooled(folder: Path, parts: int) -> Spool:
     schema = pa.schema([("id", pa.int64()), ("x", pa.string())])
-    shape, store, written = Shape(schema, ("id", "x"), ("id",), ()), SharedFolder(LocalStorage(), str(folder)), []
+    shape, store = Shape(schema, ("id", "x"), ("id",), ()), SharedFolder(LocalStorage(), str(folder))
+    written: list[Part] = []
     for part in range(parts):
         writer, ids = PartWriter(store, shape), range(part * ROWS, (part + 1) * ROWS)
         writer.write(pa.table({"id": ids, "x": [f"row {i}" for i in ids]}, schema))

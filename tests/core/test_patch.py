@@ -61,7 +61,9 @@ PLACES = {
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", KINDS)
-def test_as_if_row_by_row(name: str, places: str) -> None:
+@pytest.mark.parametrize("long_slices", [0, 200])
+def test_as_if_row_by_row(name: str, places: str, long_slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch, "_LONG_SLICES", long_slices)
     positions = np.array(PLACES[places], dtype=np.int64)
     old, new = _column(name, ROWS), _column(name, len(positions), 1)
     expected = _shown(old)

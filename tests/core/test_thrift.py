@@ -147,3 +147,25 @@ def test_what_is_no_struct_is_refused_at_once(raw: bytes, problem: str) -> None:
 def test_a_graft_of_what_is_no_footer_is_refused(footer: Any) -> None:
     with pytest.raises(thrift.Damaged):
         Graft.of(thrift.decode(thrift.encode(footer)))
+
+
+def test_numbers_of_a_struct_as_a_full_decode_gives_them() -> None:
+    header: thrift.Struct = {
+        1: (thrift.I32, 0),
+        2: (thrift.I32, 1 << 20),
+        3: (thrift.I32, -7),
+        4: (thrift.I64, 5),
+        5: (
+            thrift.STRUCT,
+            {1: (thrift.I32, 300), 2: (thrift.TRUE, None), 60: (thrift.I32, 9), 61: (thrift.BINARY, b"xy")},
+        ),
+        7: (thrift.LIST, (thrift.I32, [1, 2, 3])),
+        9: (thrift.I32, 64),
+    }
+    raw = thrift.encode(header)
+    numbers = {1: 0, 2: 1 << 20, 3: -7, -5: {1: 300, 60: 9}, 9: 64}
+    assert thrift.numbers_at(b"??" + raw + b"more", 2) == (numbers, 2 + len(raw))
+    assert thrift.decode_at(b"??" + raw + b"more", 2) == (header, 2 + len(raw))
+    for end in range(len(raw)):
+        assert thrift.numbers_at(raw[:end], 0) is None
+        assert thrift.decode_at(raw[:end], 0) is None

@@ -18,17 +18,18 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.errors import DatasetMergeError, LayoutError, SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
 from fsspeckit.core.rewrite.patch import patched
 from fsspeckit.core.rewrite.splice import OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import thrift
 from fsspeckit.core.target.chunks import check_chunks
-from fsspeckit.core.target.footers import checked_footer, leaf_count, open_parquet, open_source, reading
+from fsspeckit.core.target.footers import leaf_count, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.spans import CannotCopy
@@ -80,17 +81,6 @@ def rewrite_file(
             file = open_source(source, job.footer.metadata)
         merge = _Merge(location, shape, job, source, file, replacements, threads)
         return merge.into_one_file() if job.fresh is None else merge.into_fresh_files(job.fresh)
-
-
-def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> Layout:
-    """The layout of an existing file, to write another one like it; `loose` as of `Layout.like`."""
-    if footer.metadata is None:
-        with open_parquet(location, footer.path) as file:
-            footer = replace(footer, metadata=file.metadata)
-    raw = checked_footer(location, footer.path, footer.metadata)
-    with reading(location, footer.path):
-        fields = thrift.decode(raw)
-    return _own_layout(location, footer, fields, loose and footer.by_spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +212,12 @@ class _Merge:
         """The file's own layout if the new values fit it, else the target's unified one."""
         footer = replace(self.job.footer, metadata=self.file.metadata)
         for loose in (False, True) if footer.by_spark else (False,):
-            own = _own_layout(self.location, footer, self._raw_footer[0], loose)
-            yield _Attempt(own.stamped(self.job.ledger), own=not loose, doubtful=not _holds(own.rows, self.unified))
+            own = own_layout(self.location, footer, self._raw_footer[0], loose)
+            yield _Attempt(own.stamped(self.job.ledger), own=not loose, doubtful=not takes_all(own.rows, self.unified))
         yield _Attempt(self._unified_layout(own).stamped(self.job.ledger), own=False, doubtful=False)
 
     def _unified_layout(self, own: Layout) -> Layout:
-        template, codec = self.job.template, _codec(self.file.metadata)
+        template, codec = self.job.template, codec_of(self.file.metadata)
         if template is not None and set(template.schema.names) <= set(self.columns):
             return model_layout(self.location, template, loose=True).worded_like(own, codec)
         columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
@@ -236,7 +226,7 @@ class _Merge:
     def _check_fits(self, change: _Change, attempt: _Attempt) -> None:
         if attempt.doubtful:
             own = {f.name: f for f in attempt.layout.rows}
-            if not all(_column_fits(change.rows.column(n), own.get(n)) for n in self.columns):
+            if not all(column_fits(change.rows.column(n), own.get(n)) for n in self.columns):
                 raise _DoesNotFit
 
     # -- what changes
@@ -324,14 +314,6 @@ class _Merge:
         return pa.table([arrays.plain(c) for c in table.columns], schema=schema.plain_schema(table.schema))
 
 
-def _own_layout(location: Location, footer: Footer, fields: thrift.Struct, loose: bool) -> Layout:
-    with reading(location, footer.path):
-        if loose:
-            with contextlib.suppress(LayoutError):  # elements of lists in Spark's legacy format cannot be null
-                return Layout.like(footer, fields, loose=True)
-        return Layout.like(footer, fields)
-
-
 def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
     if old is None:
         return bool(new.null_count == len(new))
@@ -339,29 +321,3 @@ def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:
         return identical(arrays.cast(old, new.type), new)
     except arrays.DoesNotFit:
         return False
-
-
-def _column_fits(column: pa.ChunkedArray, own: pa.Field | None) -> bool:
-    if own is None:
-        return bool(column.null_count == len(column))
-    if column.null_count and not own.nullable:
-        return False
-    try:
-        arrays.cast(column, own.type)
-    except arrays.DoesNotFit:
-        return False
-    return True
-
-
-def _holds(own: pa.Schema, unified: pa.Schema) -> bool:
-    """Does a layout of these columns take every row of the unified schema?"""
-    fields = {f.name: f for f in own}
-    return all(
-        f.name in fields and f.type == fields[f.name].type and (fields[f.name].nullable or not f.nullable)
-        for f in unified
-    )
-
-
-def _codec(metadata: pq.FileMetaData) -> str:
-    codec = metadata.row_group(0).column(0).compression.lower() if metadata.num_row_groups else "snappy"
-    return "none" if codec == "uncompressed" else codec.replace("_raw", "")

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
-from fsspeckit.core.rewrite.kernel import model_layout
 from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.rewrite.models import model_layout
 from fsspeckit.core.rewrite.writer import FreshFiles
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target.ledger import Ledger

@@ -165,12 +165,14 @@ class SplicedFile:
     def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded) -> dict[int, _Piece]:
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
-        (written,) = footer[spans.ROW_GROUPS][1][1]
+        groups = footer[spans.ROW_GROUPS][1][1]
+        if len(groups) != 1:
+            raise CannotCopy("The writer does not make row groups of that many rows")
         orders = footer[_ORDERS][1][1] if _ORDERS in footer else []
         self._orders.update(zip(leaves, orders, strict=False))
         self._writer = footer[_CREATED_BY]
         lifted = {}
-        for leaf, entry in zip(leaves, written[spans.COLUMNS][1][1], strict=True):
+        for leaf, entry in zip(leaves, groups[0][spans.COLUMNS][1][1], strict=True):
             chunk, old = Chunk.of(entry), self._old.chunks[group][leaf]
             if chunk.metadata[_TYPE] != old.metadata[_TYPE]:  # some readers do not bear a mixture
                 raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[_TYPE][1]} is new")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from fsspeckit.core.target import thrift
 
@@ -29,10 +30,12 @@ _OF_FILE, _OF_GROUP, _OF_COLUMN, _OF_CHUNK = (frozenset(r) for r in (range(1, 8)
 _MAGIC = 4
 # Headers of pages are short; one with long bounds in it is read again.
 _HEADER, _LONGEST_HEADER = 256, 16 << 20
-# By type: the field of the page's own header, how many fields it must have, the first being the number of values, and
+# By type: the field of the page's own header, the fields it must have, the first being the number of values, and
 # which of these is the encoding. An index page is of no known use.
 _DICTIONARY, _OF_DICTIONARIES = 2, (0, 2)
-_PAGES = {0: (5, 4, 1), _DICTIONARY: (7, 2, 1), 3: (8, 6, 3)}
+_OF_HEADERS = frozenset({1, 2, 3})
+_PAGES = {0: (5, frozenset(range(1, 5)), 2), _DICTIONARY: (7, frozenset((1, 2)), 2), 3: (8, frozenset(range(1, 7)), 4)}
+_NO_PAGE = (0, frozenset((1,)), 0)
 
 
 class CannotCopy(Exception):
@@ -127,18 +130,28 @@ def check_pages(read: ReadAt, chunk: Chunk) -> None:
     at, values, plain = chunk.start, 0, 0
     encodings = thrift.field(chunk.metadata, ENCODINGS, thrift.LIST)[1]
     while at < chunk.end:
-        begin, (header, at) = at, read_struct(read, at, chunk.end)
-        page, uncompressed, size = (thrift.field(header, number, thrift.I32) for number in (1, 2, 3))
-        own, required, encoding = _PAGES.get(page, (0, 0, 0))
-        inner = thrift.field(header, own, thrift.STRUCT)
-        told = [thrift.field(inner, number, thrift.I32) for number in range(1, required + 1)]
-        if size < 0 or told[0] < 0 or told[encoding] not in (encodings if page != _DICTIONARY else _OF_DICTIONARIES):
-            raise CannotCopy(f"A page before {at} has {size} bytes in encoding {told[encoding]}")
-        values, plain = values + (told[0] if page != _DICTIONARY else 0), plain + at - begin + uncompressed
-        at += size
-    told = [thrift.field(chunk.metadata, number, thrift.I64) for number in (VALUES, UNCOMPRESSED)]
-    if at != chunk.end or [values, plain] != told:
+        header, length = _page_header(read, at, chunk.end)
+        own, required, encoding = _PAGES.get(header.get(1, -1), _NO_PAGE)
+        page = header.get(-own, {})
+        if not header.keys() >= _OF_HEADERS or not page.keys() >= required:
+            raise CannotCopy(f"What begins at {at} is no page")
+        is_dictionary = header[1] == _DICTIONARY
+        if min(header[3], page[1]) < 0 or page[encoding] not in (_OF_DICTIONARIES if is_dictionary else encodings):
+            raise CannotCopy(f"A page at {at} has {header[3]} bytes in encoding {page[encoding]}")
+        values, plain = values + (0 if is_dictionary else page[1]), plain + length + header[2]
+        at += length + header[3]
+    promised = [thrift.field(chunk.metadata, number, thrift.I64) for number in (VALUES, UNCOMPRESSED)]
+    if at != chunk.end or [values, plain] != promised:
         raise CannotCopy(f"Pages with {values} values in {plain} bytes end at {at}, and their chunk at {chunk.end}")
+
+
+def _page_header(read: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
+    """The numbers in a page's header, and its length."""
+    for size in (_HEADER, _LONGEST_HEADER):
+        header = thrift.numbers_at(read(at, min(size, end - at)), 0)
+        if header is not None:
+            return header
+    raise CannotCopy(f"What begins at {at} does not end")
 
 
 def read_struct(read: ReadAt, at: int, end: int) -> tuple[thrift.Struct, int]:

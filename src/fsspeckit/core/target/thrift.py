@@ -36,6 +36,40 @@ def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
         return None
 
 
+def numbers_at(data: bytes, at: int) -> tuple[dict[int, Any], int] | None:
+    """The whole numbers (of 32 bits) in a struct, and where it ends; structs in it stand under minus their number.
+
+    Quicker than `decode_at`, for headers of pages, of which a file has thousands. `None` if the bytes end before.
+    """
+    try:
+        return _read_numbers(data, at, _DEEPEST)
+    except IndexError:
+        return None
+
+
+def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    fields: dict[int, Any] = {}
+    number = 0
+    while header := data[at]:
+        at += 1
+        if header >> 4:
+            number += header >> 4
+        else:
+            number, at = _read_zigzag(data, at)
+        kind = header & 0x0F
+        if kind == I32:
+            value = data[at]
+            at += 1
+            if value >= 0x80:
+                value, at = _read_varint(data, at - 1)
+            fields[number] = (value >> 1) ^ -(value & 1)
+        elif kind == STRUCT and depth:
+            fields[-number], at = _read_numbers(data, at, depth - 1)
+        elif kind not in (TRUE, FALSE):
+            _, at = _read_value(data, at, kind, depth)
+    return fields, at + 1
+
+
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)
