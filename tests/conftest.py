@@ -26,8 +26,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", names, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The slowest go first, so that no worker is left alone with one of them at the end."""
+    if config.getoption("--place") != "disk":
+        items[:] = [item for item in items if item.get_closest_marker("disk") is None]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

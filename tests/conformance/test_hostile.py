@@ -22,6 +22,7 @@ def test_every_column_a_partition_column(io: Any, tmp_path: Path) -> None:
     assert all_names(tmp_path) == []
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("in_the_way", [False, True], ids=["a name too long", "a file in the way"])
 def test_a_folder_that_cannot_be_made_is_refused_in_time(io: Any, tmp_path: Path, in_the_way: bool) -> None:
     lake = str(tmp_path / "lake")
@@ -76,6 +77,7 @@ def test_a_stored_partition_column_does_not_prune(io: Any, tmp_path: Path) -> No
     assert (result.inserted, result.updated) == (0, 2)
 
 
+@pytest.mark.disk
 def test_a_pattern_is_no_target(io: Any, tmp_path: Path) -> None:
     lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"k": [1]})})
     with pytest.raises(MergeValidationError, match="pattern"):

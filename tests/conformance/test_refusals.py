@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.cached import SimpleCacheFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from damage import nothing_changes, spoil_pages
@@ -256,6 +256,7 @@ def test_table_formats(io: Any, lake: str, marker: str, kind: str) -> None:
             io.write_dataset(pa.table(GOOD), lake, mode)
 
 
+@pytest.mark.disk
 def test_the_target_is_a_file(io: Any, lake: str) -> None:
     refused(io, f"{lake}/f0.parquet", pa.table(GOOD), ["id"], TargetError, r"f0\.parquet is a file")
 
@@ -287,12 +288,13 @@ def test_write_modes_and_rewrite_modes(io: Any, lake: str) -> None:
 
 def test_a_store_that_cannot_be_locked_is_left_alone(tmp_path: Path) -> None:
     """Not even the target's folder is made."""
-    store = DirFileSystem(path=str(tmp_path), fs=LocalFileSystem())
-    with nothing_changes(str(tmp_path)), pytest.raises(DatasetMergeError, match="two writers could not be kept apart"):
-        PyArrowDatasetIO(filesystem=store).merge(pa.table(GOOD), "new/lake", "upsert", ["id"])
+    store = SimpleCacheFileSystem(fs=LocalFileSystem(), cache_storage=str(tmp_path))
+    with pytest.raises(DatasetMergeError, match="two writers could not be kept apart"):
+        PyArrowDatasetIO(filesystem=store).merge(pa.table(GOOD), str(tmp_path / "new/lake"), "upsert", ["id"])
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.disk
 def test_a_name_that_is_not_utf_8(io: Any, lake: str) -> None:
     """On macOS such a file cannot be made."""
     name = os.fsencode(lake) + b"/\xff.parquet"

@@ -381,6 +381,7 @@ def test_replace_by_new_files(io: Any, lake: str) -> None:
     assert only_data_files(lake)
 
 
+@pytest.mark.disk
 def test_replace_in_place(io: Any, lake: str) -> None:
     names = data_files(lake)
     result = io.merge(SOURCE, lake, "update", ["id"], replace="in_place")

@@ -472,6 +472,7 @@ def test_files_that_are_not_data(io: Any, tmp_path: Path) -> None:
     assert {name for name in before if after[name] != before[name]} == {"f.parquet"}
 
 
+@pytest.mark.disk
 def test_leftovers_of_a_dead_writer_are_not_data(io: Any, tmp_path: Path) -> None:
     """A staging folder without a journal never happened: the next merge does not count it, and removes it."""
     table = pa.table({"id": [1], "x": ["old"]})
@@ -493,6 +494,7 @@ def test_stale_summaries_are_removed(io: Any, tmp_path: Path) -> None:
     assert all_names(lake) == ["f.parquet"]
 
 
+@pytest.mark.disk
 def test_checksum_files_of_replaced_files_are_removed(io: Any, tmp_path: Path) -> None:
     files = {f"{n}.parquet": pa.table({"id": [i], "x": ["old"]}) for i, n in enumerate("ab")}
     lake = write_lake(tmp_path / "lake", files)
@@ -505,6 +507,7 @@ def test_checksum_files_of_replaced_files_are_removed(io: Any, tmp_path: Path) -
 # What a rewritten file keeps
 
 
+@pytest.mark.disk
 def test_a_rewritten_file_keeps_its_order_and_layout(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +26,9 @@ WHOLE = bool(os.environ.get("FSSPECKIT_S3_WHOLE"))
 
 
 @pytest.fixture(scope="session")
-def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.seaweed(tmp_path_factory.mktemp("seaweed")) as endpoint:
+def seaweed_server() -> Iterator[str]:
+    """Its folder lies elsewhere: some tests look whether anything changes in the folder of all tests."""
+    with tempfile.TemporaryDirectory() as folder, servers.seaweed(Path(folder)) as endpoint:
         yield endpoint
 
 
@@ -37,8 +39,8 @@ def moto_server() -> Iterator[Moto]:
 
 
 @pytest.fixture(scope="session")
-def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.rclone(tmp_path_factory.mktemp("rclone")) as endpoint:
+def rclone_server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, servers.rclone(Path(folder)) as endpoint:
         yield endpoint
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import posixpath
+import re
 import uuid
 from pathlib import Path
 from typing import Any
 
 from s3.bucket import Bucket
 
+_NEW_NAME = re.compile(r"\.fk[0-9a-f]{8}(?=\.[^.]*$)")
 CALLS = ("merge", "plan", "write_dataset", "write_parquet_dataset", "read")
 
 
@@ -33,37 +36,48 @@ class Mirrored:
         self._upload(Path(folder), prefix)
         before = self._bucket.etags(f"{prefix}/")
         bound.arguments["path"] = url
+        in_place = bound.arguments.get("options", {}).pop("replace", None) == "in_place"
+        in_place |= bound.arguments.pop("replace", None) == "in_place"
+        renamed: dict[str, str] = {}
         try:
             result = call(*bound.args, **bound.kwargs)
         except Exception as error:
             error.args = tuple(a.replace(url, folder) if isinstance(a, str) else a for a in error.args)
             raise
         finally:
-            assert self._bucket.litter(prefix) in ([], [k for k in before if not k.endswith(".parquet")])
-            self._download(Path(folder), prefix, before)
-        return _renamed(result, url, folder)
+            assert set(self._bucket.litter(prefix)) <= {k for k in before if not k.endswith(".parquet")}
+            renamed = self._download(Path(folder), prefix, before, in_place)
+        return _renamed(result, {url: folder, **renamed})
 
     def _upload(self, folder: Path, prefix: str) -> None:
         for file in folder.rglob("*"):
             if file.is_file():
                 self._bucket.put(f"{prefix}/{file.relative_to(folder)}", file.read_bytes())
 
-    def _download(self, folder: Path, prefix: str, before: dict[str, str]) -> None:
-        now = self._bucket.etags(f"{prefix}/")
+    def _download(self, folder: Path, prefix: str, before: dict[str, str], in_place: bool) -> dict[str, str]:
+        """What is new, under the old name if it is to look as if written `in_place`; returns such names."""
+        now, renamed = self._bucket.etags(f"{prefix}/"), dict[str, str]()
         for key in before.keys() - now.keys():
             (folder / key.removeprefix(f"{prefix}/")).unlink()
         for key in (k for k in now if before.get(k) != now[k]):
-            target = folder / key.removeprefix(f"{prefix}/")
+            old = _NEW_NAME.sub("", key)
+            name = old if in_place and old in before and old not in now else key
+            if name != key:
+                renamed[posixpath.basename(key)] = posixpath.basename(name)
+            target = folder / name.removeprefix(f"{prefix}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(self._bucket.get(key))
+        return renamed
 
 
-def _renamed(value: Any, url: str, folder: str) -> Any:
+def _renamed(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, str):
-        return value.replace(url, folder)
+        for name, wanted in names.items():
+            value = value.replace(name, wanted)
+        return value
     if isinstance(value, (list, tuple)):
-        return type(value)(_renamed(v, url, folder) for v in value)
+        return type(value)(_renamed(v, names) for v in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {f.name: _renamed(getattr(value, f.name), url, folder) for f in dataclasses.fields(value)}
+        changes = {f.name: _renamed(getattr(value, f.name), names) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **changes)
     return value

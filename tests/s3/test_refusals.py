@@ -61,6 +61,16 @@ def test_data_sets_inside_each_other(moto_bucket: Bucket, prefix: str) -> None:
     assert moto_bucket.etags(f"{prefix}/") == {k: v for k, v in before.items() if k.startswith(f"{prefix}/")}
 
 
+def test_patterns(moto_bucket: Bucket, prefix: str) -> None:
+    """A name with `*` is a name like any other, unless it is meant for what is there."""
+    url = moto_bucket.write(prefix, {"f.parquet": TABLE})
+    before = moto_bucket.etags("")
+    with pytest.raises(TargetError, match="is a pattern"):
+        merge(f"{url}/*.parquet")
+    assert moto_bucket.etags("") == before
+    assert merge(f"{url}-*").inserted == 2
+
+
 def test_in_place(moto_bucket: Bucket, prefix: str) -> None:
     url = moto_bucket.write(prefix, {"f.parquet": TABLE.set_column(1, "x", pa.array(["old", "old"]))})
     before = moto_bucket.etags(prefix)

@@ -90,16 +90,16 @@ def _remove_empty(location: Location, folders: Sequence[str]) -> None:
             location.storage.remove_folder(folder)
 
 
-def _is_pattern(location: Location) -> bool:
+def refuse_pattern(location: Location) -> None:
     """A name with `*` or `?` is a name like any other, unless it is meant for what is there already."""
     if not any(c in location.name for c in "*?") or location.storage.is_dir(location.root):
-        return False
-    return bool(fnmatch.filter(location.storage.names(location.parent), location.name))
+        return
+    if fnmatch.filter(location.storage.names(location.parent), location.name):
+        raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
 
 
 def _make_root(location: Location) -> list[str]:
-    if _is_pattern(location):
-        raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
+    refuse_pattern(location)
     try:
         made = location.storage.make_folder(location.root)
         for folder in made:

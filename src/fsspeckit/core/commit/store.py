@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fsspeckit.core.commit import owner
+from fsspeckit.core.commit.disk import refuse_pattern
 from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, read_head
 from fsspeckit.core.commit.lease import Lease, Runtime
 from fsspeckit.core.commit.recovery import Way
@@ -109,8 +110,9 @@ def looking_to_lock(location: Location) -> Iterator[None]:
 
 
 def check_place(location: Location) -> None:
-    """Refuse a data set inside another one, and a store that ignores conditions."""
+    """Refuse a pattern, a data set inside another one, and a store that ignores conditions."""
     objects = _objects(location)
+    refuse_pattern(location)
     for folder in _storage(location).above(location.root):
         if _is_there(objects, head_key(folder)):
             raise TargetError(
