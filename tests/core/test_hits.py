@@ -12,7 +12,7 @@ from fsspeckit.core.model import FileInfo, Shape
 from fsspeckit.core.rewrite import files
 from fsspeckit.core.spool.exchange import pull
 from fsspeckit.core.spool.hits import Hits, hit_batch, write_hits
-from fsspeckit.core.spool.parts import PartWriter, Spool
+from fsspeckit.core.spool.parts import Part, PartWriter, Spool
 from fsspeckit.core.spool.store import SharedFolder
 from fsspeckit.core.storage import LocalStorage, locate
 from fsspeckit.core.target.footers import read_footers
