@@ -50,8 +50,8 @@ from fsspeckit.core.rewrite.kernel import Job
 from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.spool.dedup import one_row_per_key
 from fsspeckit.core.spool.hits import Hits
+from fsspeckit.core.spool.keyset import profile_of
 from fsspeckit.core.spool.parts import Spool
-from fsspeckit.core.spool.profile import profile_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import ledger
 from fsspeckit.core.target.dataset import in_timezone, overwritten_target, partition_map, read_target, template

@@ -13,13 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.model import Match, MergeStrategy, Scan
+from fsspeckit.core.model import Match, MergeStrategy, Profile, Scan
 from fsspeckit.core.plan.confirm import KeyBatch, read_keys
 from fsspeckit.core.spool.exchange import Runner, Step
 from fsspeckit.core.spool.hits import HitRun, Hits, Meeting, hit_batch, write_hits
 from fsspeckit.core.spool.parts import RowId, Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
+from fsspeckit.core.values.ordering import merged
 
 Counts = dict[str, dict[int, int]]
 """Matched rows by path and row group."""
@@ -125,3 +126,18 @@ def counted(scans: Sequence[Scan], batches: Iterable[pa.RecordBatch]) -> Counts:
         path = scans[batch.column("file")[0].as_py()].footer.path
         counts.setdefault(path, {})[batch.column("row_group")[0].as_py()] = batch.num_rows
     return counts
+
+
+def profile_of(spool: Spool, keys: KeySet) -> Profile:
+    """What planning needs to know of the source: small, whatever the source's size."""
+    names = spool.shape.keys
+    nulls = {name: sum(part.nulls[i] for part in spool.parts) for i, name in enumerate(names)}
+    count, rows = (0, []) if any(nulls.values()) or not spool.parts else keys.duplicates()
+    return Profile(
+        rows=spool.rows,
+        null_keys=nulls,
+        duplicate_keys=count,
+        duplicate_samples=spool.samples(rows),
+        partitions=frozenset(partition for part in spool.parts for partition in part.partitions if partition),
+        intervals={name: merged([part.intervals[i] for part in spool.parts]) for i, name in enumerate(names)},
+    )
