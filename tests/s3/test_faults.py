@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,10 @@ import fsspeckit
 from fsspeckit.api import dataset_io
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, StorageError
-from fsspeckit.core.model import Staged
+from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import locate
 from fsspeckit.core.storage import s3 as client
+from fsspeckit.core.target.footers import read_footers
 from fsspeckit.core.target.listing import list_files
 from s3.bucket import Bucket, counted
 from s3.conftest import WHOLE
@@ -280,6 +282,9 @@ def test_attempts_that_do_not_count(moto_bucket: Bucket, prefix: str) -> None:
         with location.storage.open_output(f"{staging}/scratch") as scratch:
             scratch.write(b"rows of the source")
         assert len(moto_bucket.uploads(prefix)) == 2
+        inside = replace(location, root=staging)
+        (footer,) = read_footers(inside, [FileInfo("file-2", len(body), 0)], ())
+        assert footer.rows == 10, "the driver can check what an executor wrote"
         session.commit(staged[1:], [], infos)
     assert len(moto_bucket.rows(prefix)) == 20
     assert moto_bucket.litter(prefix) == []

@@ -23,7 +23,7 @@ from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import copy_bytes, skipped_folder
 from fsspeckit.core.storage.objects import Entry, Objects, Upload
 from fsspeckit.core.storage.pinned import PinnedFile, TailFile
-from fsspeckit.core.storage.uploading import INTENT, ScratchFile, UploadFile
+from fsspeckit.core.storage.uploading import INTENT, ScratchFile, UploadFile, tail_of
 
 HOME = ".fsspeckit-"
 
@@ -33,8 +33,8 @@ class StoreStorage:
 
     renames_atomically = False
 
-    def __init__(self, objects: Objects, lease: float = 20, heartbeat: float = 5) -> None:
-        self.lease_options = (lease, heartbeat)
+    def __init__(self, objects: Objects, lease: float = 20, heartbeat: float = 5, *, travelled: bool = False) -> None:
+        self.lease_options, self._travelled = (lease, heartbeat), travelled
         self.objects = objects
         self._process = os.getpid()
         self._known: dict[str, Entry] = {}
@@ -45,7 +45,7 @@ class StoreStorage:
         return f"StoreStorage({self.objects.place!r})"
 
     def __reduce__(self) -> Any:
-        return StoreStorage, (self.objects, *self.lease_options)
+        return _arrived, (self.objects, *self.lease_options)
 
     def url(self, key: str) -> str:
         return f"{self.objects.place}/{key}"
@@ -131,6 +131,10 @@ class StoreStorage:
         staged = self._staged.get(path)
         if staged is not None:
             return pa.PythonFile(TailFile(staged.size, staged.tail, path), mode="r")
+        if posixpath.basename(posixpath.dirname(posixpath.dirname(path))).startswith(HOME):
+            elsewhere = tail_of(self.objects, f"{path}{INTENT}")
+            if elsewhere is not None:
+                return pa.PythonFile(TailFile(*elsewhere, path), mode="r")
         return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
 
     def open_output(self, path: str, final: str = "") -> Any:
@@ -147,7 +151,8 @@ class StoreStorage:
                 f"{self.url(root)}/{final} is there already, and in an object store a file is not written in place: "
                 "readers would mix the old one and the new. Leave out replace='in_place'."
             )
-        self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", posixpath.join(root, final))
+        key = posixpath.join(root, final)
+        self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", key, travelled=self._travelled)
         return self._staged[path]
 
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
@@ -214,6 +219,11 @@ class StoreStorage:
 
     def _of_disks(self, step: str) -> NoReturn:
         raise io.UnsupportedOperation(f"{step}: an object store has none; commits to it go by its head object")
+
+
+def _arrived(objects: Objects, lease: float, heartbeat: float) -> StoreStorage:
+    """The storage in another process."""
+    return StoreStorage(objects, lease, heartbeat, travelled=True)
 
 
 def upload_of(receipt: str) -> Upload:

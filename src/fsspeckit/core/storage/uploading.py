@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import tempfile
@@ -24,13 +25,13 @@ class UploadFile(io.RawIOBase):
     writer finds its uploads by these intents, and never touches those of other programs.
     """
 
-    def __init__(self, objects: Objects, intent: str, key: str) -> None:
-        self._objects, self._key = objects, key
+    def __init__(self, objects: Objects, intent: str, key: str, *, travelled: bool = False) -> None:
+        self._objects, self._intent, self._key, self._travelled = objects, intent, key, travelled
         self._buffer, self._parts, self._last = bytearray(), list[str](), b""
         self._is_given_up = False
         self.size = 0
         self.upload: Upload | None = None
-        objects.put(intent, json.dumps({"key": key}).encode())
+        self._intend({"key": key})
         self._upload_id = objects.create_upload(key)
 
     @property
@@ -60,8 +61,13 @@ class UploadFile(io.RawIOBase):
             return
         if self._buffer or not self._parts:
             self._send(bytes(self._buffer))
+        if self._travelled:  # the driver reads the footer before it commits
+            self._intend({"key": self._key, "size": self.size, "tail": base64.b64encode(self.tail).decode()})
         self.upload = Upload(self._key, self._upload_id, tuple(self._parts), self.size)
         self._buffer.clear()
+
+    def _intend(self, words: dict[str, Any]) -> None:
+        self._objects.put(self._intent, json.dumps(words).encode())
 
     def give_up(self) -> None:
         """Send nothing more, also not when it is closed: after a part that could not be sent, or the session's end."""
@@ -70,8 +76,9 @@ class UploadFile(io.RawIOBase):
 
     @property
     def tail(self) -> bytes:
-        """What was written last, in which the footer is."""
-        return self._last
+        """The footer: the end of what was written last, if that is Parquet."""
+        length = int.from_bytes(self._last[-8:-4], "little") + 8
+        return self._last[-length:] if length <= len(self._last) else self._last
 
     def _send(self, data: bytes) -> None:
         try:
@@ -79,6 +86,13 @@ class UploadFile(io.RawIOBase):
         except BaseException:
             self.give_up()
             raise
+
+
+def tail_of(objects: Objects, intent: str) -> tuple[int, bytes] | None:
+    """The size and the footer of a file that another process uploads, if it is whole."""
+    answer = objects.get(intent)
+    words = json.loads(answer[0]) if answer is not None else {}
+    return (int(words["size"]), base64.b64decode(words["tail"])) if "tail" in words else None
 
 
 class ScratchFile(io.RawIOBase):
