@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 import fsspeckit
 from fsspeckit import api
@@ -84,12 +85,18 @@ def test_an_option_that_is_misspelt(lake: str, function: str, name: str) -> None
         ({"key_columns": ["id"], "engine": "polars"}, "Unknown engine 'polars'"),
         ({"key_columns": ["id"], "compression": "bz2"}, "Unknown compression 'bz2'"),
         ({"key_columns": ["id"], "path": None}, "path"),
+        ({"key_columns": ["id"], "storage_options": "a-secret"}, "a mapping of names to values, not str"),
+        (
+            {"key_columns": ["id"], "storage_options": {"key": "a-secret"}, "filesystem": LocalFileSystem()},
+            "filesystem= or storage_options=, not both",
+        ),
     ],
     ids=str,
 )
 def test_refusals(lake: str, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(fsspeckit.ArgumentError, match=message):
+    with pytest.raises(fsspeckit.ArgumentError, match=message) as refused:
         fsspeckit.merge(CHANGES, **{"path": lake, **arguments})
+    assert "a-secret" not in str(refused.value)
     assert rows(lake) == ORDERS.to_pylist()
 
 
@@ -107,6 +114,16 @@ def test_read(lake: str) -> None:
     assert fsspeckit.read(lake, engine="duckdb").equals(ORDERS)
     with pytest.raises(fsspeckit.ArgumentError, match="has no Parquet files"):
         fsspeckit.read(f"{lake}/none")
+
+
+def test_storage_options_are_in_no_repr(lake: str) -> None:
+    """And a local path has no use for them, so that a source on a disk goes into a store."""
+    given = {"access_key_id": "AKIA-x", "secret_access_key": "a-secret"}
+    for io in (fsspeckit.PyArrowDatasetIO(storage_options=given), fsspeckit.DuckDBDatasetIO(storage_options=given)):
+        assert "a-secret" not in repr(vars(io)) + repr(vars(io._engine))
+        assert io.read(lake).equals(ORDERS)
+    assert fsspeckit.inspect(lake, storage_options=given).rows == 2
+    assert fsspeckit.recover(lake, storage_options=given) == []
 
 
 def test_inspect(lake: str) -> None:

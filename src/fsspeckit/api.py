@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy
-from fsspeckit.core.storage import locate
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, EngineName, Strategy
 
@@ -31,7 +31,9 @@ def engine_for(source: Any) -> str:
     return {"pyspark": "spark", "duckdb": "duckdb", "_duckdb": "duckdb"}.get(module, "pyarrow")
 
 
-def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO[Any]:
+def dataset_io(
+    engine: str, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None, **options: Any
+) -> DatasetIO[Any]:
     """The `DatasetIO` of an engine, which must be installed; `options` are those of its class."""
     if engine not in _ENGINES:
         raise ArgumentError(f"Unknown engine {engine!r}. Choose one of {', '.join(map(repr, _ENGINES))}.")
@@ -41,8 +43,8 @@ def dataset_io(engine: str, filesystem: Any = None, **options: Any) -> DatasetIO
         raise ArgumentError(
             f"The {engine} engine is not installed ({error}). Run: pip install {_NEEDS[engine]}"
         ) from error
-    made: DatasetIO[Any] = getattr(module, _ENGINES[engine])(filesystem=filesystem, **options)
-    return made
+    made: Callable[..., DatasetIO[Any]] = getattr(module, _ENGINES[engine])
+    return made(filesystem=filesystem, storage_options=storage_options, **options)
 
 
 def merge(
@@ -54,6 +56,7 @@ def merge(
     *,
     engine: EngineName | None = None,
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[AnyMergeOptions],
 ) -> MergeResult:
     """Merge the rows of `data` into the Parquet data set at `path`, rewriting only the files that its keys touch.
@@ -76,6 +79,8 @@ def merge(
         partition_columns: needed only for a new data set; else found in the paths. `partition_by` is the same.
         engine: `pyarrow`, `duckdb` or `spark`; left out, it is that of `data`, and `pyarrow` for all others.
         filesystem: an fsspec file system for the target.
+        storage_options: how `s3://` paths are reached, those of sources too: endpoint, region, access_key_id,
+            secret_access_key and others (docs/object-stores.md). AWS's environment and profiles say what is left out.
         compression, max_rows_per_file, row_group_size: of new files. Rewritten files keep their own layout.
         replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
             `in_place` on local disks, except under Spark.
@@ -91,7 +96,7 @@ def merge(
             that would change its partition); it is a `ValueError`. Nothing was changed.
         DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
     """
-    run: Callable[..., MergeResult] = dataset_io(engine or engine_for(data), filesystem).merge
+    run: Callable[..., MergeResult] = dataset_io(engine or engine_for(data), filesystem, storage_options).merge
     return run(data, path, strategy, key_columns, partition_columns, **options)
 
 
@@ -104,6 +109,7 @@ def plan(
     *,
     engine: EngineName | None = None,
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[AnyPlanOptions],
 ) -> MergePlan:
     """What `merge` would do, file by file and with exact counts. Changes nothing; arguments are those of `merge`.
@@ -115,7 +121,7 @@ def plan(
     >>> plan.updated, [(file.action, file.matched_rows) for file in plan.files]
     (1, [('rewrite', 1)])
     """
-    look: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem).plan
+    look: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan
     return look(data, path, strategy, key_columns, partition_columns, **options)
 
 
@@ -127,6 +133,7 @@ def read(
     *,
     engine: Literal["pyarrow", "duckdb"] = "pyarrow",
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Table: ...
 
 
@@ -138,6 +145,7 @@ def read(
     *,
     engine: EngineName,
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Any: ...
 
 
@@ -148,6 +156,7 @@ def read(
     *,
     engine: EngineName = "pyarrow",
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """The rows of a data set as a PyArrow table, with `engine="spark"` as a Spark DataFrame.
 
@@ -159,7 +168,7 @@ def read(
     >>> fsspeckit.read("memory://read/orders", ["id"], pc.field("status") == "paid").to_pylist()
     [{'id': 2}]
     """
-    return dataset_io(engine, filesystem).read(path, columns, filter)
+    return dataset_io(engine, filesystem, storage_options).read(path, columns, filter)
 
 
 def recover(
@@ -167,6 +176,7 @@ def recover(
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
+    storage_options: Mapping[str, Any] | None = None,
     finish: bool = False,
     discard: bool = False,
     forget_stream: str | None = None,
@@ -184,6 +194,6 @@ def recover(
     """
     if finish and discard:
         raise ArgumentError("A commit can be finished or discarded, not both.")
-    location = locate(path, filesystem)
+    location = Access(filesystem, storage_options).locate(path)
     done = session.recover(location, lock_timeout, "finish" if finish else "discard" if discard else None)
     return done if forget_stream is None else [*done, forget.forget_stream(location, forget_stream, lock_timeout)]

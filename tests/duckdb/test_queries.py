@@ -20,6 +20,7 @@ import pytest
 
 from fsspeckit import DatasetMergeError
 from fsspeckit.core import local
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine
 from fsspeckit.datasets.duckdb import io as io_module
 from fsspeckit.datasets.duckdb.query import MAY_BE_CUT
@@ -110,7 +111,7 @@ def test_a_statement_of_the_user_meanwhile(way: Any, lake: str, monkeypatch: pyt
 def test_threads_with_cursors_of_their_own_do_not_wait(tmp_path: Path) -> None:
     con = duckdb.connect()
     con.execute(f"CREATE TABLE shared AS {SQL}")
-    query: Any = open_source(Sql(SQL), con, None)
+    query: Any = open_source(Sql(SQL), con, Access())
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(upsert, con.cursor(), tmp_path / "lake", "FROM shared").result(timeout=60)
     query.close()
@@ -121,7 +122,7 @@ def test_threads_with_cursors_of_their_own_do_not_wait(tmp_path: Path) -> None:
 def test_others_wait_for_their_turn(kind: str, tmp_path: Path) -> None:
     """A relation does not tell its connection, so it waits whatever that is."""
     con = duckdb.connect()
-    query: Any = open_source(Sql(SQL), con, None)
+    query: Any = open_source(Sql(SQL), con, Access())
     with ThreadPoolExecutor(1) as pool:
         if kind == "sql":
             waiting = pool.submit(upsert, con, tmp_path / "lake")
@@ -136,7 +137,7 @@ def test_others_wait_for_their_turn(kind: str, tmp_path: Path) -> None:
 
 def test_one_within_the_other_is_no_deadlock(tmp_path: Path) -> None:
     con = duckdb.connect()
-    outer: Any = open_source(Sql(SQL), con, None)
+    outer: Any = open_source(Sql(SQL), con, Access())
     try:
         if MAY_BE_CUT:
             assert upsert(con, tmp_path / "lake").inserted == ROWS

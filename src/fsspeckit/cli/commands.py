@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from fsspeckit import __version__
 from fsspeckit.cli.group import Commands, say
-from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options
+from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options, storage_option
 from fsspeckit.cli.output import emit, emit_json, save_html
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.core import defaults
@@ -38,9 +39,9 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import ResultView
 
-    source = read_sources(command.sources)
+    source = read_sources(command.sources, command.storage_options)
     io = command.dataset_io()
-    existed = _exists(command.target)
+    existed = _exists(command.target, command.storage_options)
     started = time.perf_counter()
     result = io.merge(source, command.target, *command.asked, **command.options)
     seconds = time.perf_counter() - started
@@ -64,8 +65,8 @@ def _plan(command: MergeCommand) -> None:
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import PlanView
 
-    existed = _exists(command.target)
-    source = read_sources(command.sources)
+    existed = _exists(command.target, command.storage_options)
+    source = read_sources(command.sources, command.storage_options)
     zone = command.options.get("partition_timezone")
     planned = command.dataset_io().plan(source, command.target, *command.asked, partition_timezone=zone)
     if command.html:
@@ -77,8 +78,8 @@ def _plan(command: MergeCommand) -> None:
         emit(PlanView(planned, command.target))
 
 
-def _exists(target: str) -> bool:
-    location = find(target)
+def _exists(target: str, storage_options: Mapping[str, str]) -> bool:
+    location = find(target, storage_options)
     return bool(location.storage.is_dir(location.root))
 
 
@@ -88,22 +89,22 @@ def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
         return
     if command.strategy == "update":
         say("Warning", f"{command.target} does not exist; there is nothing to update.")
-    elif future or _exists(command.target):
+    elif future or _exists(command.target, command.storage_options):
         say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
 
 
 @cli.command(short_help="Show what a data set is made of.")
 @click.argument("target")
 @click.option("-k", "--key", "keys", multiple=True, help="Show the range of this column, which pruning goes by.")
+@storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
+def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool) -> None:
     """Show files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
     from fsspeckit.report.inspection import inspect as look
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import InspectionView
 
-    find(target)
-    seen = look(target, keys)
+    seen = look(target, keys, storage_options=storage_options)
     if seen.unfinished:
         say(
             "Warning",
@@ -121,12 +122,19 @@ def inspect(target: str, keys: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--lock-timeout", type=click.FloatRange(0), default=defaults.LOCK_TIMEOUT, show_default=True, metavar="SECONDS"
 )
+@storage_option
 @click.option("--forget-stream", metavar="NAME", help="Also drop the record of a stream that ended a week ago or more.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option("--finish", is_flag=True, help="Carry a recorded commit out although files have changed since.")
 @click.option("--discard", is_flag=True, help="Give a recorded commit up; says which files stay half done.")
 def recover(
-    target: str, lock_timeout: float, forget_stream: str | None, as_json: bool, finish: bool, discard: bool
+    target: str,
+    lock_timeout: float,
+    storage_options: dict[str, str],
+    forget_stream: str | None,
+    as_json: bool,
+    finish: bool,
+    discard: bool,
 ) -> None:
     """Finish or clear away what a killed writer left in the data set TARGET.
 
@@ -136,8 +144,15 @@ def recover(
     from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
 
-    done = api.recover(target, lock_timeout=lock_timeout, finish=finish, discard=discard, forget_stream=forget_stream)
-    if not done and not _exists(target):
+    done = api.recover(
+        target,
+        lock_timeout=lock_timeout,
+        storage_options=storage_options,
+        finish=finish,
+        discard=discard,
+        forget_stream=forget_stream,
+    )
+    if not done and not _exists(target, storage_options):
         raise ArgumentError(f"{target} does not exist.")
     if as_json:
         emit_json({"target": target, "done": done})

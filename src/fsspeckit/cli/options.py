@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -32,6 +32,7 @@ class MergeCommand:
     engine: str
     master: str | None
     conf: tuple[str, ...]
+    storage_options: dict[str, str] = field(repr=False)
     options: MergeOptions
     as_json: bool
     html: str | None
@@ -42,25 +43,28 @@ class MergeCommand:
         return self.strategy, list(self.keys), list(self.partitions) or None
 
     def dataset_io(self) -> DatasetIO[Any]:
-        return open_engine(self.engine, self.master, self.conf)
+        return open_engine(self.engine, self.master, self.conf, self.storage_options)
 
 
-def open_engine(engine: str, master: str | None = None, conf: Sequence[str] = ()) -> DatasetIO[Any]:
+def open_engine(
+    engine: str, master: str | None = None, conf: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
+) -> DatasetIO[Any]:
     """The engine's `DatasetIO`; Spark gets a session on `master` with the settings `conf`."""
     from fsspeckit.api import dataset_io
 
+    reached: dict[str, Any] = {"storage_options": storage_options or None}
     if engine != "spark":
         if master or conf:
             raise click.UsageError("--master and --conf are Spark's; add --engine spark.")
-        return dataset_io(engine)
+        return dataset_io(engine, **reached)
     if not (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         check_java()
-    io = dataset_io("spark")
+    io = dataset_io("spark", **reached)
     if not (master or conf):
         return io
     from fsspeckit.datasets.spark import start_session
 
-    return dataset_io("spark", spark=start_session(master, dict(_pair(setting) for setting in conf)))
+    return dataset_io("spark", spark=start_session(master, dict(_pair(setting) for setting in conf)), **reached)
 
 
 def _pair(setting: str) -> tuple[str, str]:
@@ -82,6 +86,24 @@ def _check_conf(ctx: click.Context, parameter: click.Parameter, values: tuple[st
     if wrong:
         raise click.BadParameter(f"{wrong[0]!r} is not of the form key=value.")
     return values
+
+
+def _storage_options(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Values may be secrets: no message shows one, nor what may be one because its name is missing."""
+    if any("=" not in value.strip("=") for value in values):
+        raise click.BadParameter("give it as key=value, e.g. region=eu-west-1.")
+    return dict(_pair(value) for value in values)
+
+
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    metavar="K=V",
+    multiple=True,
+    callback=_storage_options,
+    help="How s3:// is reached, where AWS's environment does not say: endpoint, region, access_key_id, "
+    "secret_access_key, profile, allow_http and others; may be repeated. Other users of the machine see command lines.",
+)
 
 
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
@@ -117,6 +139,7 @@ _OPTIONS = [
     click.option(
         "--conf", metavar="K=V", multiple=True, callback=_check_conf, help="A Spark setting; may be repeated."
     ),
+    storage_option,
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 
-def find(path: str) -> Location:
+def find(path: str, storage_options: Mapping[str, str]) -> Location:
     """The place that a path or URL names, or a refusal that says why there is none."""
     from fsspeckit.core.storage import locate
 
-    return locate(path)
+    return locate(path, None, storage_options)
 
 
-def read_sources(names: Sequence[str]) -> Any:
+def read_sources(names: Sequence[str], storage_options: Mapping[str, str]) -> Any:
     """What `DatasetIO` takes: a path, several paths, or the table that came through standard input."""
     if "-" not in names:
         for name in names:
-            find(name)
+            find(name, storage_options)
         return names[0] if len(names) == 1 else list(names)
     if len(names) > 1:
         raise click.UsageError("Standard input (`-`) cannot be combined with other sources.")

@@ -12,7 +12,7 @@ from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteOptions, WriteResult
 from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.target.partitions import timezone
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -32,12 +32,12 @@ Frame = TypeVar("Frame")
 class DatasetIO(Generic[Frame]):
     """Merge rows into directories of Parquet files. Each engine's class is this one over its primitives."""
 
-    def __init__(self, engine: Engine, filesystem: Any = None) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
-        self._filesystem = filesystem
+        self._access = access or Access()
 
     def _locate(self, path: str) -> Location:
-        return locate(path, self._filesystem)
+        return self._access.locate(path)
 
     @contextmanager
     def _running(self, verb: Literal["merge", "plan", "write", "read"], location: Location) -> Iterator[Engine]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage import Location, locate
+from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_batches
 from fsspeckit.core.values import arrays
@@ -20,12 +20,12 @@ from fsspeckit.core.values.schema import unify_sources
 from fsspeckit.datasets.scan import existing_files, scan_dataset
 
 
-def to_table(source: Any, filesystem: Any = None) -> pa.Table:
+def to_table(source: Any, access: Access | None = None) -> pa.Table:
     """Read a source of any supported kind as one Arrow table."""
-    return source if isinstance(source, pa.Table) else to_reader(source, filesystem).read_all()
+    return source if isinstance(source, pa.Table) else to_reader(source, access).read_all()
 
 
-def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
+def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader:
     """A source of any supported kind as a stream of record batches, no more of it in memory than there was."""
     if isinstance(source, pa.RecordBatchReader):
         return source
@@ -34,9 +34,9 @@ def to_reader(source: Any, filesystem: Any = None) -> pa.RecordBatchReader:
     if isinstance(source, pa.Table):
         return source.to_reader()
     if isinstance(source, (str, os.PathLike)):
-        return _path_reader(source, filesystem)
+        return _path_reader(source, access or Access())
     if is_paths(source):
-        return _chained([_path_reader(s, filesystem) for s in source])
+        return _chained([_path_reader(s, access or Access()) for s in source])
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source)
     raise ArgumentError(
@@ -52,9 +52,9 @@ def is_paths(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
-def _path_reader(path: str | os.PathLike[str], filesystem: Any) -> pa.RecordBatchReader:
+def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatchReader:
     """A Parquet file, or all data files of a directory."""
-    location = locate(path, filesystem)
+    location = access.locate(path)
     if location.storage.is_dir(location.root):
         return scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
     folder, (info,) = data_files(location)

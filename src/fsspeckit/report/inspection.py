@@ -12,7 +12,7 @@ from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds, Footer
 from fsspeckit.core.plan.validate import column_names
-from fsspeckit.core.storage import locate
+from fsspeckit.core.storage import Access
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.core.target.listing import list_files
 from fsspeckit.core.values.schema import unify_footers
@@ -71,7 +71,13 @@ class Inspection:
         return asdict(self)
 
 
-def inspect(path: str, key_columns: Sequence[str] | str = (), filesystem: Any = None) -> Inspection:
+def inspect(
+    path: str,
+    key_columns: Sequence[str] | str = (),
+    filesystem: Any = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Inspection:
     """Look at a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning goes by.
 
     >>> import fsspeckit, pyarrow as pa
@@ -82,7 +88,7 @@ def inspect(path: str, key_columns: Sequence[str] | str = (), filesystem: Any = 
     (2, 1, '3', '7')
     """
     key_columns = column_names("key_columns", key_columns) or ()
-    location = locate(path, filesystem)
+    location = Access(filesystem, storage_options).locate(path)
     infos = list_files(location)
     if not location.storage.is_dir(location.root):
         raise ArgumentError(f"{location.shown} does not exist.")

@@ -7,8 +7,8 @@ handed to a `Storage` are absolute; data files are named relative to the data se
 
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
-from fsspeckit.core.storage.location import Location, locate
+from fsspeckit.core.storage.location import Access, Location, locate
 from fsspeckit.core.storage.remote import FsspecStorage
 from fsspeckit.core.storage.store import StoreStorage
 
-__all__ = ["FsspecStorage", "LocalStorage", "Location", "Storage", "StoreStorage", "locate"]
+__all__ = ["Access", "FsspecStorage", "LocalStorage", "Location", "Storage", "StoreStorage", "locate"]

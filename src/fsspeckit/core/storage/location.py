@@ -7,7 +7,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -58,6 +58,27 @@ class Location:
     @property
     def name(self) -> str:
         return posixpath.basename(self.root)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How paths are reached: through a file system, or a store by its options. Neither is in a `repr`.
+
+    Options are for every path of a store, sources too; paths on disks have no use for them.
+    """
+
+    filesystem: Any = field(default=None, repr=False)
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        options = self.storage_options
+        if options is not None and not isinstance(options, Mapping):
+            raise ArgumentError(f"storage_options are a mapping of names to values, not {type(options).__name__}.")
+        if options and self.filesystem is not None:
+            raise ArgumentError("A file system knows its own options: give filesystem= or storage_options=, not both.")
+
+    def locate(self, path: str | os.PathLike[str]) -> Location:
+        return locate(path, self.filesystem, self.storage_options)
 
 
 def locate(

@@ -56,7 +56,9 @@ class S3Options:
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ArgumentError("storage_options need access_key_id and secret_access_key together, or neither.")
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
-            raise ArgumentError(f"The endpoint {self.endpoint!r} is no URL. Write https://host or http://host:port.")
+            raise ArgumentError("The storage option endpoint is no URL. Write https://host or http://host:port.")
+        if self.endpoint is not None and "@" in self.endpoint:
+            raise ArgumentError("Credentials do not belong into the endpoint; they are storage options of their own.")
         if self.endpoint is not None and self.endpoint.startswith("http://") and not self.allow_http:
             raise ArgumentError(
                 f"The endpoint {self.endpoint} is not encrypted. If that is meant, give allow_http=true as storage "
@@ -106,7 +108,7 @@ def _value(name: str, value: Any) -> Any:
     if name in _SWITCHES:
         word = str(value).lower()
         if word not in _WORDS:
-            raise ArgumentError(f"The storage option {name} is true or false, not {value!r}.")
+            raise ArgumentError(f"The storage option {name} is true or false.")
         return _WORDS[word]
     if name in _SECONDS:
         return _seconds(f"The storage option {name}", value)
@@ -119,7 +121,7 @@ def _seconds(what: str, value: Any) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds <= 3600:
-        raise ArgumentError(f"{what} is a number of seconds up to an hour, not {value!r}.")
+        raise ArgumentError(f"{what} is a number of seconds up to an hour.")
     return seconds
 
 

@@ -11,6 +11,7 @@ from fsspeckit.core.engine import Source
 from fsspeckit.core.local import LocalEngine
 from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.keys import SqlKeys
 from fsspeckit.datasets.duckdb.source import open_source
 from fsspeckit.datasets.duckdb.version import choose_merge
@@ -25,12 +26,12 @@ class DuckDBEngine(LocalEngine):
     memory_bound = 128 << 20
     spool_bytes = 32 << 20
 
-    def __init__(self, connect: Callable[[], Any], filesystem: Any = None, use_merge: bool | None = None) -> None:
+    def __init__(self, connect: Callable[[], Any], access: Access | None = None, use_merge: bool | None = None) -> None:
         super().__init__(min(4, os.cpu_count() or 1))
-        self._connect, self._filesystem, self._use_merge = connect, filesystem, use_merge
+        self._connect, self._access, self._use_merge = connect, access or Access(), use_merge
 
     def open(self, source: object) -> Source:
-        return open_source(source, self._connect(), self._filesystem, self.spool_bytes)
+        return open_source(source, self._connect(), self._access, self.spool_bytes)
 
     @contextlib.contextmanager
     def keys(self, spool: Spool) -> Iterator[KeySet]:

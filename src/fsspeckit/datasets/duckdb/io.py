@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteResult
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql
 from fsspeckit.datasets.duckdb.version import check_use_merge
@@ -57,6 +58,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
             say how much is held and where the rest goes. Without one there is a private database in memory, which
             spills into the system's temporary directory.
         filesystem: an fsspec filesystem for the target.
+        storage_options: how a store is reached, as of `fsspeckit.merge`.
         use_merge: `None` uses DuckDB's MERGE from 1.4.0 on, `True` insists on it, `False` uses a join and UNION ALL.
 
     >>> import pyarrow as pa
@@ -68,12 +70,19 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     1
     """
 
-    def __init__(self, connection: Any = None, filesystem: Any = None, use_merge: bool | None = None) -> None:
+    def __init__(
+        self,
+        connection: Any = None,
+        filesystem: Any = None,
+        use_merge: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         check_use_merge(use_merge)
         _check_connection(connection)
         self._given = connection
         self._own: Any = None
-        super().__init__(DuckDBEngine(self._connection, filesystem, use_merge), filesystem)
+        access = Access(filesystem, storage_options)
+        super().__init__(DuckDBEngine(self._connection, access, use_merge), access)
 
     def merge(
         self,
@@ -172,9 +181,9 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         engine = self._engine
         if use_merge is not _AS_GIVEN:
             check_use_merge(use_merge)
-            engine = DuckDBEngine(self._connection, self._filesystem, use_merge)
+            engine = DuckDBEngine(self._connection, self._access, use_merge)
         with _translated(operation, path, strategy, key_columns):
-            yield DatasetIO(engine, self._filesystem)
+            yield DatasetIO(engine, self._access)
 
 
 class DuckDBParquetHandler(DuckDBDatasetIO):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fsspeckit.core.engine import Source
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.local import ArrowSource
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.query import Query
 from fsspeckit.datasets.sources import to_reader
 
@@ -29,7 +30,7 @@ class Sql:
 _CHANGE = re.compile(rb"(insert|update|delete|copy)\b", re.IGNORECASE)
 
 
-def open_source(source: object, connection: Any, filesystem: Any, spool_bytes: int = 0) -> Source:
+def open_source(source: object, connection: Any, access: Access, spool_bytes: int = 0) -> Source:
     """SQL and relations run where they belong: on the user's connection, within its transaction."""
     if isinstance(source, pa.Table):
         return ArrowSource(source.schema, source, spool_bytes)
@@ -42,7 +43,7 @@ def open_source(source: object, connection: Any, filesystem: Any, spool_bytes: i
     spill = _temp_directory(connection)
     if stream is not None:
         return ArrowSource(stream.schema, stream.batches, spool_bytes, spill, stream.close)
-    reader = to_reader(source, filesystem)
+    reader = to_reader(source, access)
     return ArrowSource(reader.schema, lambda: reader, spool_bytes, spill)
 
 

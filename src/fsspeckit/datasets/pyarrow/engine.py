@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from fsspeckit.core.engine import Source
 from fsspeckit.core.local import ArrowSource, LocalEngine
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.sources import to_reader
 
 
@@ -16,12 +15,12 @@ class PyArrowEngine(LocalEngine):
 
     name = "pyarrow"
 
-    def __init__(self, filesystem: Any = None, threads: int | None = None) -> None:
+    def __init__(self, access: Access | None = None, threads: int | None = None) -> None:
         super().__init__(threads)
-        self._filesystem = filesystem
+        self._access = access or Access()
 
     def open(self, source: object) -> Source:
         if isinstance(source, pa.Table):
             return ArrowSource(source.schema, source, self.spool_bytes)
-        reader = to_reader(source, self._filesystem)
+        reader = to_reader(source, self._access)
         return ArrowSource(reader.schema, lambda: reader, self.spool_bytes)

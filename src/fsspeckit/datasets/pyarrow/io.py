@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import pyarrow as pa
 
 from fsspeckit.core.model import MergeResult, MergeStrategy, WriteResult
+from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
@@ -28,8 +29,9 @@ class PyArrowDatasetIO(DatasetIO[pa.Table]):
     1
     """
 
-    def __init__(self, filesystem: Any = None) -> None:
-        super().__init__(PyArrowEngine(filesystem), filesystem)
+    def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
+        access = Access(filesystem, storage_options)
+        super().__init__(PyArrowEngine(access), access)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """Read the data set as a table; `filter` is a PyArrow expression."""
@@ -42,7 +44,9 @@ def merge_parquet_dataset_pyarrow(
     strategy: AnyStrategy | MergeStrategy,
     key_columns: Columns,
     filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[WriteParquetOptions],
 ) -> MergeResult | WriteResult:
     """Merge with any of the five strategies; `options` are those of `PyArrowDatasetIO.write_parquet_dataset`."""
-    return PyArrowDatasetIO(filesystem).write_parquet_dataset(data, path, strategy, key_columns, **options)
+    io = PyArrowDatasetIO(filesystem, storage_options)
+    return io.write_parquet_dataset(data, path, strategy, key_columns, **options)

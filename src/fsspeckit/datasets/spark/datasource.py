@@ -33,7 +33,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import LocalStorage, Location, locate
+from fsspeckit.core.storage import Access, LocalStorage, Location, locate
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.core.target.ledger import Batch
 from fsspeckit.core.values import arrays
@@ -251,7 +251,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _open(path: str) -> Any:
-    return open_files([path], None, read_footers)
+    return open_files([path], Access(), read_footers)
 
 
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}

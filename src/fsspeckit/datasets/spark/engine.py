@@ -23,7 +23,7 @@ from fsspeckit.core.model import FileInfo, Footer, Replace
 from fsspeckit.core.spool.exchange import Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
-from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.core.storage import Access, FsspecStorage, Location
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.keys import JoinedKeys, LookedUpKeys
@@ -48,8 +48,8 @@ class SparkEngine:
     # A DataFrame planned before the merge remembers file lengths: under a new name it fails instead of losing rows.
     replace: Replace = "new_file"
 
-    def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
-        self._spark, self._filesystem, self._scratch = spark, filesystem, scratch
+    def __init__(self, spark: Any = None, access: Access | None = None, scratch: str | None = None) -> None:
+        self._spark, self._access, self._scratch = spark, access or Access(), scratch
 
     @property
     def partition_timezone(self) -> str:
@@ -78,7 +78,7 @@ class SparkEngine:
 
     def open(self, source: object) -> Source:
         self.cluster.jobs.describe("look at the source")
-        return open_source(source, self.cluster, self._filesystem, self.footers)
+        return open_source(source, self.cluster, self._access, self.footers)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
         _check_shared(location)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import Location
+from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
@@ -41,9 +41,16 @@ class SparkDatasetIO(DatasetIO[Any]):
     before the merge fails when it is read after it, and never silently lacks rows.
     """
 
-    def __init__(self, spark: Any = None, filesystem: Any = None, scratch: str | None = None) -> None:
-        self._spark_engine = SparkEngine(spark, filesystem, scratch)
-        super().__init__(self._spark_engine, filesystem)
+    def __init__(
+        self,
+        spark: Any = None,
+        filesystem: Any = None,
+        scratch: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        access = Access(filesystem, storage_options)
+        self._spark_engine = SparkEngine(spark, access, scratch)
+        super().__init__(self._spark_engine, access)
 
     @property
     def spark(self) -> Any:
@@ -145,7 +152,7 @@ class SparkDatasetIO(DatasetIO[Any]):
             rewrite_mode="incremental" if MergeStrategy.parse(strategy).incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
         )
-        return BatchMerge(path, self._filesystem, app_id, request)
+        return BatchMerge(path, self._access, app_id, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""

@@ -16,7 +16,7 @@ from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed
 from fsspeckit.core.spool.store import SharedFolder, Store
-from fsspeckit.core.storage import LocalStorage, Location, locate
+from fsspeckit.core.storage import Access, LocalStorage, Location
 from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
@@ -200,20 +200,20 @@ def _column(table: pa.Table, footer: Footer, field: pa.Field, zone: str) -> Any:
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
 
 
-def open_source(source: Any, cluster: session.Cluster, filesystem: Any, footers: ReadFooters) -> Source:
+def open_source(source: Any, cluster: session.Cluster, access: Access, footers: ReadFooters) -> Source:
     """Take a source of any kind; nothing of it is read yet but footers."""
     if is_frame(source):
         frame = relaxed(source)
         return Frame(cluster, frame, frame_schema(frame))
     if is_paths(source):
-        files = open_files(source if isinstance(source, (list, tuple)) else [source], filesystem, footers)
+        files = open_files(source if isinstance(source, (list, tuple)) else [source], access, footers)
         return FilesSource(cluster, files, files.schema)
-    reader = to_reader(source, filesystem)
+    reader = to_reader(source, access)
     return Stream(cluster, reader, reader.schema)
 
 
-def open_files(paths: Sequence[Any], filesystem: Any, footers: ReadFooters) -> Files:
-    opened = [_files(locate(path, filesystem), footers) for path in paths]
+def open_files(paths: Sequence[Any], access: Access, footers: ReadFooters) -> Files:
+    opened = [_files(access.locate(path), footers) for path in paths]
     unified = opened[0].schema if len(opened) == 1 else unify_sources([files.schema for files in opened])
     return Files(tuple(file for files in opened for file in files.files), unified)
 

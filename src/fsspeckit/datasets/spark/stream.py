@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.storage import locate
+from fsspeckit.core.storage import Access
 from fsspeckit.core.target.ledger import Batch
 from fsspeckit.datasets.spark.engine import SparkEngine
 
@@ -24,15 +24,15 @@ class BatchMerge:
     """What `writeStream.foreachBatch` calls. It holds no session, so that Spark Connect can send it to its server."""
 
     path: str
-    filesystem: Any
+    access: Access
     app_id: str
     request: core.Request
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         spark = frame.sparkSession
         batch = Batch(self.app_id, batch_id, query_id(spark))
-        location = locate(self.path, self.filesystem)
-        engine = SparkEngine(spark, self.filesystem)
+        location = self.access.locate(self.path)
+        engine = SparkEngine(spark, self.access)
         with engine.operation("merge", location):
             result = core.run(engine, location, frame, replace(self.request, batch=batch))
         engine.refresh(location)
