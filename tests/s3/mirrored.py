@@ -36,8 +36,10 @@ class Mirrored:
         self._upload(Path(folder), prefix)
         before = self._bucket.etags(f"{prefix}/")
         bound.arguments["path"] = url
-        in_place = bound.arguments.get("options", {}).pop("replace", None) == "in_place"
-        in_place |= bound.arguments.pop("replace", None) == "in_place"
+        places = [bound.arguments, bound.arguments.get("options", {})]
+        in_place = any(each.get("replace") == "in_place" for each in places)
+        for each in places if in_place else ():
+            each.pop("replace", None)
         renamed: dict[str, str] = {}
         try:
             result = call(*bound.args, **bound.kwargs)
