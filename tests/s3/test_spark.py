@@ -42,7 +42,7 @@ def options(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Neither the driver's environment nor the executors', which began before, know of the store."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    return {"endpoint": moto.endpoint, "allow_http": True, "access_key_id": KEY, "secret_access_key": SECRET}
+    return servers.options(moto.endpoint)
 
 
 @pytest.fixture
