@@ -53,12 +53,15 @@ def spark() -> Iterator[Any]:
 @pytest.fixture
 def io(engine: str, request: pytest.FixtureRequest) -> Any:
     """The engine's `DatasetIO`; `duckdb-union` is DuckDB without its MERGE statement."""
-    if engine == "duckdb-union":
-        made = dataset_io("duckdb", use_merge=False)
-    else:
-        made = dataset_io(engine, **({"spark": request.getfixturevalue("spark")} if engine == "spark" else {}))
+    options: dict[str, Any] = {"use_merge": False} if engine == "duckdb-union" else {}
+    if engine == "spark":
+        options["spark"] = request.getfixturevalue("spark")
     if request.config.getoption("--place") == "disk":
-        return made
+        return dataset_io(engine.partition("-")[0], **options)
+    from s3 import servers
     from s3.mirrored import Mirrored
 
-    return Mirrored(made, request.getfixturevalue("mirror_bucket"))
+    bucket = request.getfixturevalue("mirror_bucket")
+    if engine == "spark":  # the environment of its executors is older than the server
+        options["storage_options"] = servers.options(request.getfixturevalue("any_server"))
+    return Mirrored(dataset_io(engine.partition("-")[0], **options), bucket)

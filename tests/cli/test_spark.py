@@ -27,9 +27,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(args)
         return "session"
 
-    def spark_io(filesystem: Any = None, spark: Any = None) -> PyArrowDatasetIO:
+    def spark_io(filesystem: Any = None, storage_options: Any = None, spark: Any = None) -> PyArrowDatasetIO:
         calls.append(("io", spark))
-        return PyArrowDatasetIO(filesystem)
+        return PyArrowDatasetIO(filesystem, storage_options)
 
     module = SimpleNamespace(SparkDatasetIO=spark_io, start_session=start_session)
     monkeypatch.setitem(sys.modules, "fsspeckit.datasets.spark", module)

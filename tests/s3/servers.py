@@ -52,6 +52,11 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
+def options(endpoint: str) -> dict[str, Any]:
+    """The same as `storage_options`."""
+    return {"endpoint": endpoint, "allow_http": True, "access_key_id": KEY, "secret_access_key": SECRET}
+
+
 def client_of(endpoint: str, key: str = KEY, secret: str = SECRET) -> Any:
     """A client of another make than the code under test uses for objects."""
     config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3}, connect_timeout=5, read_timeout=30)

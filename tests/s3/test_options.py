@@ -15,6 +15,7 @@ import fsspeckit
 from fsspeckit.api import dataset_io
 from fsspeckit.cli.commands import cli
 from fsspeckit.datasets.pyarrow import merge_parquet_dataset_pyarrow
+from s3 import servers
 from s3.bucket import Bucket
 from s3.servers import BUCKET, KEY, SECRET, Moto
 
@@ -26,7 +27,7 @@ MERGED = {1: "a", 2: "B", 3: "c"}
 def options(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name in ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.delenv(name)
-    return {"endpoint": moto.endpoint, "allow_http": True, "access_key_id": KEY, "secret_access_key": SECRET}
+    return servers.options(moto.endpoint)
 
 
 @pytest.fixture

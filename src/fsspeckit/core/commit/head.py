@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from fsspeckit.core.storage.objects import Objects, Upload
 from fsspeckit.core.storage.store import HOME, upload_of
 
 _FORMAT = 1
+_PLAN = "plan-"
 State = Literal["free", "leased", "committed"]
 
 
@@ -92,6 +94,15 @@ class Seen:
 def home_of(root: str) -> str:
     """The folder beside a data set in which the head and the intents of sessions are. No reader takes it for data."""
     return posixpath.join(posixpath.dirname(root), f"{HOME}{posixpath.basename(root)}")
+
+
+def plan_folder(root: str) -> str:
+    """Where a plan that several processes work on leaves what they share, for as long as it runs."""
+    return f"{home_of(root)}/{_PLAN}{uuid.uuid4().hex}"
+
+
+def is_of_a_plan(root: str, key: str) -> bool:
+    return key.startswith(f"{home_of(root)}/{_PLAN}")
 
 
 def head_key(root: str) -> str:

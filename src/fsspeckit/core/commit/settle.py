@@ -7,22 +7,34 @@ late: an upload is completed or aborted once and cannot come back, and names are
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fsspeckit.core.commit.head import Addition, Head, Journal, Removal, Seen, head_key, home_of, read_head
+from fsspeckit.core.commit.head import (
+    Addition,
+    Head,
+    Journal,
+    Removal,
+    Seen,
+    head_key,
+    home_of,
+    is_of_a_plan,
+    read_head,
+)
 from fsspeckit.core.commit.lease import Runtime
 from fsspeckit.core.commit.recovery import Way, does_not_fit
 from fsspeckit.core.errors import CommitUnfinishedError
 from fsspeckit.core.parallel import ahead
 from fsspeckit.core.storage import Location
-from fsspeckit.core.storage.objects import Objects, UnansweredError, Upload
+from fsspeckit.core.storage.objects import Entry, Objects, UnansweredError, Upload
 from fsspeckit.core.storage.uploading import INTENT
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _PAUSES = (0.1, 0.3, 1.0)
+_A_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -81,11 +93,16 @@ class Settlement:
         """What sessions left, or one of them. Whoever means to clear it away looks before it reads the head."""
         home = home_of(self.location.root)
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
-        keys = [e.key for e in entries if e.key != head_key(self.location.root)]
+        keys = [e.key for e in entries if e.key != head_key(self.location.root) and not self._is_planning(e)]
         intents = [key for key in keys if key.endswith(INTENT)]
         meant = {key for _, key in self._each(self._intended, intents) if key is not None}
         pending = self.objects.list_uploads(self.location.root) if meant else []
         return Left(tuple(keys), tuple(upload for upload in pending if upload.key in meant))
+
+    def _is_planning(self, entry: Entry) -> bool:
+        """Plans hold no lease, and their objects go with them: what is a day old is a dead one's."""
+        is_young = time.time() - entry.mtime_ns / 1e9 < _A_DAY
+        return is_young and is_of_a_plan(self.location.root, entry.key)
 
     def left_by(self, seen: Seen, paths: Iterable[str]) -> Left:
         """What is to go when a commit's uploads are completed or aborted: `paths` in the data set, and its own objects.

@@ -21,7 +21,7 @@ from typing import Literal
 
 from fsspeckit.core.commit import owner
 from fsspeckit.core.commit.disk import refuse_pattern
-from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, read_head
+from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, is_of_a_plan, read_head
 from fsspeckit.core.commit.lease import Lease, Runtime
 from fsspeckit.core.commit.recovery import Way
 from fsspeckit.core.commit.settle import Left, Settlement, settle
@@ -73,7 +73,7 @@ def recover(
 ) -> list[str]:
     with looking_to_lock(location):
         objects = _objects(location)
-        entries = objects.list_all(home_of(location.root))
+        entries = [e for e in objects.list_all(home_of(location.root)) if not is_of_a_plan(location.root, e.key)]
         seen = read_head(objects, head_key(location.root)) if entries else None
         if not entries or (len(entries) == 1 and seen is not None and seen.head.state == "free"):
             return []

@@ -35,6 +35,7 @@ class KeyBatch:
 def read_keys(location: Location, scan: Scan, shape: Shape) -> Iterator[KeyBatch]:
     """Key columns of the row groups to scan; partition columns too where a key could move."""
     compared = () if shape.partition_in_key else shape.partitions
+    location.expect(scan.footer.info)
     with open_parquet(location, scan.footer.path, scan.footer.metadata) as file:
         for group in scan.row_groups:
             rows = scan.footer.row_groups[group].rows

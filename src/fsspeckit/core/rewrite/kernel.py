@@ -25,7 +25,7 @@ from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
 from fsspeckit.core.rewrite.patch import patched
 from fsspeckit.core.rewrite.splice import OldFile, SplicedFile
-from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles
+from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import thrift
 from fsspeckit.core.target.chunks import check_chunks
@@ -75,6 +75,7 @@ def rewrite_file(
     With `threads`, columns of a row group are decoded and encoded side by side.
     """
     path = job.footer.path
+    location.expect(job.footer.info)
     with contextlib.ExitStack() as stack:
         with reading(location, path):
             source = stack.enter_context(location.storage.open_input(location.at(path)))
@@ -194,7 +195,7 @@ class _Merge:
     def _staged(self, target: str, rows: int, size: int) -> Rewritten:
         own = self.job.footer.path
         self.location.storage.copy_mode(self.location.at(own), target)
-        receipt = self.location.storage.receipt(target)
+        receipt = receipt_of(self.location.storage, target, rows)
         return Rewritten(own, (Staged(self.job.staged, self.job.path, rows, size, own, receipt),))
 
     # -- the layout

@@ -12,12 +12,32 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.rewrite.graft import GraftingSink
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.target.tail import tail_bytes
 from fsspeckit.core.values import arrays
+
+
+def receipt_of(storage: Storage, path: str, rows: int) -> str | None:
+    """What the storage says of a file that was closed.
+
+    Where it says anything, nobody can read the file before the commit; so its writer, who remembers the footer, looks
+    whether that has the rows it wrote.
+    """
+    receipt = storage.receipt(path)
+    if receipt is not None:
+        with storage.open_input(path) as source:
+            footer = pq.read_metadata(pa.BufferReader(tail_bytes(source)))
+        if footer.num_rows != rows:
+            raise DatasetMergeError(
+                f"Row counts do not add up: {footer.num_rows} rows are in a new file's footer, and {rows} were "
+                "written. This is a bug in fsspeckit; nothing was changed.",
+                operation="check",
+            )
+    return receipt
 
 
 class FileWriter:
@@ -159,7 +179,7 @@ class FreshFiles:
             self._flush(self._waiting_rows())
         if self._file is not None:
             rows, size = self._file.rows, self._file.close()
-            receipt = self._storage.receipt(posixpath.join(self._staging, self._name))
+            receipt = receipt_of(self._storage, posixpath.join(self._staging, self._name), rows)
             self._done.append(Staged(self._name, self._target, rows, size, receipt=receipt))
             self._file = None
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol, Union
 
 import pyarrow as pa
 
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, StoreStorage
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -166,7 +166,12 @@ class SharedFolder:
 
     def close(self) -> None:
         """A folder that is not `temporary` goes with the staging that it is part of."""
-        if self.temporary:
+        if not self.temporary:
+            return
+        if isinstance(self.storage, StoreStorage):
+            with contextlib.suppress(OSError):  # a writer clears it away, when it is a day old
+                self.storage.remove_all(self.folder)
+        else:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -18,6 +18,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.core.errors import ArgumentError, TargetError
+from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.remote import FsspecStorage
@@ -45,6 +46,11 @@ class Location:
 
     def show(self, path: str) -> str:
         return f"{self.shown.rstrip('/')}/{path}"
+
+    def expect(self, info: FileInfo) -> None:
+        """What is read of this file from now on has to be of the version that `info` tells of, in a store."""
+        if isinstance(self.storage, StoreStorage):
+            self.storage.expect(self.at(info.path), info)
 
     @property
     def quoted(self) -> str:

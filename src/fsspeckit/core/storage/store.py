@@ -137,6 +137,11 @@ class StoreStorage:
                 return pa.PythonFile(TailFile(*elsewhere, path), mode="r")
         return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
 
+    def expect(self, path: str, info: FileInfo) -> None:
+        """As if it had been listed here: executors are told of files that the driver listed."""
+        if info.etag:
+            self._known.setdefault(path, Entry(path, info.size, info.etag, info.mtime_ns))
+
     def open_output(self, path: str, final: str = "") -> Any:
         """A file of a session. With `final`, its place in the data set, an upload that the session commits."""
         if os.getpid() != self._process:
@@ -184,6 +189,9 @@ class StoreStorage:
 
     def remove(self, path: str) -> None:
         self.objects.delete([path])
+
+    def remove_all(self, folder: str) -> None:
+        self.objects.delete([entry.key for entry in self.objects.list_all(folder)])
 
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """For PyArrow's scan."""

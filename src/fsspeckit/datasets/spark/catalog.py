@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
 from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import LocalStorage, Location, locate
+from fsspeckit.core.storage import LocalStorage, Location, StoreStorage, locate
 from fsspeckit.core.target.listing import BUCKETED_ADVICE, list_files
 
 log = logging.getLogger("fsspeckit.spark")
@@ -170,8 +170,14 @@ def refresh_tables_at(spark: Any, location: Location) -> None:
         return
     for row in spark.sql("SHOW TABLE EXTENDED LIKE '*'").collect():
         told = re.search(r"^Location: (.*)$", row["information"], re.MULTILINE)
-        if told and os.path.realpath(_path(told[1])) == location.root:
+        if told and _is_at(told[1], location):
             spark.sql(f"REFRESH TABLE {_quoted_name(row['namespace'])}.{_quoted_name(row['tableName'])}")
+
+
+def _is_at(told: str, location: Location) -> bool:
+    if isinstance(location.storage, StoreStorage):
+        return re.sub("^s3[an]:", "s3:", told).rstrip("/") == location.storage.url(location.root)
+    return os.path.realpath(_path(told)) == location.root
 
 
 def _quoted_name(name: str) -> str:

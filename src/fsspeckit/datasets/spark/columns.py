@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkValueError
+from pyspark.errors import PySparkException, PySparkValueError
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.values import arrays
@@ -29,9 +29,14 @@ def collated(names: Iterable[str], schema: Any) -> dict[str, str]:
 
 def frame_schema(frame: Any) -> pa.Schema:
     """The Arrow schema of a DataFrame: times are instants, and like Spark's writer we make every column nullable."""
+    return loose_schema(arrow_schema(frame.schema))
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The types in which Spark exchanges rows with Python."""
     options = {"error_on_duplicated_field_names_in_struct": True, "timezone": "UTC"}
     known = inspect.signature(to_arrow_schema).parameters  # before Spark 4.1 instants are in UTC anyway
-    return loose_schema(to_arrow_schema(frame.schema, **{k: v for k, v in options.items() if k in known}))
+    return to_arrow_schema(schema, **{k: v for k, v in options.items() if k in known})
 
 
 def loose_schema(schema: pa.Schema) -> pa.Schema:
@@ -118,3 +123,24 @@ def _loose(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     return arrays.with_children(kind, lambda field: pa.field(field.name, _loose(field.type)))
+
+
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    fields = []
+    for field in schema:
+        kind = arrays.plain_type(field.type)
+        try:
+            fields.append(T.StructField(field.name, from_arrow_type(_WIDER.get(kind, kind)), nullable=True))
+        except PySparkException as error:
+            raise SchemaMismatchError(f"Spark has no type for column {field.name!r} of {field.type}.") from error
+    return T.StructType(fields)
+
+
+def as_spark_has_it(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return arrays.plain(column).cast(field.type)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"Column {field.name!r} does not fit {field.type} of Spark: {error}.") from error

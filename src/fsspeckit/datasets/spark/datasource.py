@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
@@ -36,10 +36,9 @@ from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Access, LocalStorage, Location, locate
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.core.target.ledger import Batch
-from fsspeckit.core.values import arrays
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.columns import check_carried, collated, loose_schema
+from fsspeckit.datasets.spark.columns import as_spark_has_it, check_carried, collated, loose_schema, spark_schema
 from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
 from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
 from fsspeckit.datasets.spark.source import Files, open_files, row_groups
@@ -67,7 +66,7 @@ class FsspeckitSource(DataSource):
 
     def schema(self) -> StructType:
         with our_words_first():
-            return _spark_schema(_open(read_options(self.options)[0]).schema)
+            return spark_schema(_open(read_options(self.options)[0]).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with our_words_first():
@@ -239,33 +238,12 @@ class Reader(DataSourceReader):
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         with our_words_first():
             for table in row_groups(partition.location, wanted, wanted.names, partition.footer, self._zone or "UTC"):
-                columns = [_cast(column, field) for column, field in zip(table.columns, wanted, strict=True)]
+                columns = [as_spark_has_it(column, field) for column, field in zip(table.columns, wanted, strict=True)]
                 yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=16_384)
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    try:
-        return arrays.plain(column).cast(field.type)
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(f"Column {field.name!r} does not fit {field.type} of Spark: {error}.") from error
 
 
 def _open(path: str) -> Any:
     return open_files([path], Access(), read_footers)
-
-
-_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
-
-
-def _spark_schema(schema: pa.Schema) -> StructType:
-    fields = []
-    for field in schema:
-        kind = arrays.plain_type(field.type)
-        try:
-            fields.append(StructField(field.name, from_arrow_type(_WIDER.get(kind, kind)), nullable=True))
-        except PySparkException as error:
-            raise SchemaMismatchError(f"Spark has no type for column {field.name!r} of {field.type}.") from error
-    return StructType(fields)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

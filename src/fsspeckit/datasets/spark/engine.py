@@ -23,11 +23,11 @@ from fsspeckit.core.model import FileInfo, Footer, Replace
 from fsspeckit.core.spool.exchange import Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
-from fsspeckit.core.storage import Access, FsspecStorage, Location
+from fsspeckit.core.storage import Access, FsspecStorage, Location, StoreStorage
 from fsspeckit.core.target.footers import read_footers
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.keys import JoinedKeys, LookedUpKeys
-from fsspeckit.datasets.spark.session import Cluster, spark_path, spread, start_session
+from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, spread, start_session
 from fsspeckit.datasets.spark.shared import Shared, local_paths
 from fsspeckit.datasets.spark.shuffle import shuffle
 from fsspeckit.datasets.spark.source import open_source
@@ -72,7 +72,9 @@ class SparkEngine:
     def operation(self, verb: str, location: Location) -> Iterator[None]:
         """What is done within is told in Spark's UI under this name."""
         self.cluster.check_running()
-        self.cluster.shared = Shared(target=local_paths(location.storage, location.root))
+        in_store = isinstance(location.storage, StoreStorage)
+        self.cluster.shared = Shared((), local_paths(location.storage, location.root), location.shown * in_store)
+        self.cluster.target = location
         with self.cluster.jobs.operation(verb, location):
             yield
 
@@ -123,6 +125,8 @@ class SparkEngine:
 
     def refresh(self, location: Location) -> None:
         """After a commit: what Spark has cached of this path is stale. The rows are written, so this may not fail."""
+        if not reaches(self.cluster.spark, location):
+            return
         try:
             self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
             catalog.refresh_tables_at(self.cluster.spark, location)

@@ -24,7 +24,9 @@ from fsspeckit.datasets.options import (
 from fsspeckit.datasets.scan import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine
-from fsspeckit.datasets.spark.session import spark_path
+from fsspeckit.datasets.spark.reading import executors_frame
+from fsspeckit.datasets.spark.session import reaches, spark_path
+from fsspeckit.datasets.spark.source import open_files
 from fsspeckit.datasets.spark.stream import BatchMerge
 
 _GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
@@ -155,8 +157,13 @@ class SparkDatasetIO(DatasetIO[Any]):
         return BatchMerge(path, self._access, app_id, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
-        """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL."""
+        """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL.
+
+        In a store it is read by s3a where its jars and settings are Spark's, and else by our own executors.
+        """
         location = self._locate(path)
+        if not reaches(self.spark, location):
+            return self._read_by_executors(location, columns, filter)
         infos = existing_files(location)
         partitioned = _is_partitioned(location, infos)
         with self._running("read", location) as engine:
@@ -177,6 +184,15 @@ class SparkDatasetIO(DatasetIO[Any]):
             ) from error
         frame = frame if filter is None else frame.where(filter)
         return frame if columns is None else frame.select([_quoted(name) for name in columns])
+
+    def _read_by_executors(self, location: Location, columns: Sequence[str] | None, filter: Any) -> Any:
+        existing_files(location)
+        with self._running("read", location) as engine:
+            files = open_files([location.shown], self._access, engine.footers)
+            zone = engine.partition_timezone
+            frame = executors_frame(engine.cluster, files, columns if filter is None else None, zone)
+        frame = frame if filter is None else frame.where(filter)
+        return frame if columns is None or filter is None else frame.select([_quoted(name) for name in columns])
 
 
 def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:

@@ -30,9 +30,9 @@ from pyspark.sql import SparkSession
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.local import LocalEngine
 from fsspeckit.core.spool.exchange import Step
-from fsspeckit.core.storage import FsspecStorage, Location
+from fsspeckit.core.storage import FsspecStorage, Location, StoreStorage
 from fsspeckit.datasets.spark.jobs import Jobs
-from fsspeckit.datasets.spark.shared import Shared, Unseen
+from fsspeckit.datasets.spark.shared import Shared, Unseen, carried
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -83,6 +83,7 @@ class Cluster:
         self.spark, self.scratch = spark, scratch
         self.jobs = Jobs(spark)
         self.shared = Shared()
+        self.target: Location | None = None
         self.here = LocalEngine()
 
     def check_running(self) -> None:
@@ -140,7 +141,7 @@ class Cluster:
         return [by_item[i] for i in range(len(items))]
 
     def rows(
-        self, read: Callable[[int, list[int]], Iterator[pa.RecordBatch]], weights: Sequence[int], types: str
+        self, read: Callable[[int, list[int]], Iterator[pa.RecordBatch]], weights: Sequence[int], types: Any
     ) -> Any:
         """A DataFrame of the rows that tasks read: each is given its number and the numbers of some items."""
         bins, shared = spread(weights, self.task_count(weights)), self.shared
@@ -247,8 +248,7 @@ def carrying_errors(shared: Shared) -> Iterator[None]:
     try:
         yield
     except (FsspeckitError, OSError) as error:
-        text = base64.b64encode(pickle.dumps(shared.explain(error))).decode()
-        raise RuntimeError(f"fsspeckit-error:{text}: {error}") from error
+        raise carried(shared.explain(error)) from error
 
 
 @contextlib.contextmanager
@@ -260,9 +260,9 @@ def carried_errors() -> Iterator[None]:
         message = str(error)
         found = _CARRIED.search(message)
         if found:
-            carried = pickle.loads(base64.b64decode(found[1]))
-            raise carried.on_driver() if isinstance(carried, Unseen) else carried from error
-        if re.search(r"No module named '(fsspeckit|pyarrow|numpy|fsspec)", message):
+            ours = pickle.loads(base64.b64decode(found[1]))
+            raise ours.on_driver() if isinstance(ours, Unseen) else ours from error
+        if re.search(r"No module named '(fsspeckit|pyarrow|numpy|fsspec|obstore|botocore)", message):
             raise DatasetMergeError(
                 "The Python of Spark's executors cannot import fsspeckit and what it needs: "
                 f"{message.strip().splitlines()[-1]}. Install fsspeckit there, ship it (`fsspeckit ship`), or set "
@@ -274,9 +274,35 @@ def carried_errors() -> Iterator[None]:
 
 def spark_path(location: Location, path: str) -> str:
     """A path as Spark takes it."""
+    if isinstance(location.storage, StoreStorage):
+        return location.storage.url(location.at(path)).replace("s3://", "s3a://", 1)
     if isinstance(location.storage, FsspecStorage):
         return str(location.storage.fs.unstrip_protocol(location.at(path)))
     return f"file:{location.at(path)}"
+
+
+def reaches(spark: Any, location: Location) -> bool:
+    """Can Spark's own readers look at the place?
+
+    At a store they can where s3a's jars are, if its settings lead to the same endpoint; of keys that we were given they
+    know nothing.
+    """
+    if not isinstance(location.storage, StoreStorage):
+        return True
+    context, options = getattr(spark, "sparkContext", None), getattr(location.storage.objects, "options", None)
+    if context is None or options is None or options.access_key_id is not None or options.profile is not None:
+        return False
+    settings = context._jsc.hadoopConfiguration()
+    if settings.getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem") is None:
+        return False
+    return _host(settings.get("fs.s3a.endpoint")) == _host(options.endpoint)
+
+
+def _host(endpoint: str | None) -> str:
+    """>>> _host("http://minio:9000/"), _host(None) == _host("s3.amazonaws.com")
+    ('minio:9000', True)
+    """
+    return re.sub("^https?://", "", endpoint or "").rstrip("/") or "s3.amazonaws.com"
 
 
 def _bytes(text: str) -> int:

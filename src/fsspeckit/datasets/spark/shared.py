@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import pickle
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fsspeckit.core.errors import DatasetMergeError, FsspeckitError
+from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, StorageError
 from fsspeckit.core.storage import LocalStorage, Storage
 
 
@@ -17,6 +19,8 @@ class Shared:
 
     scratch: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
+    store: str = ""
+    """The target, if it is in a store."""
 
     def explain(self, error: FsspeckitError | OSError) -> FsspeckitError | Unseen:
         """On an executor, after an error: what to tell the driver. An error that is not ours is raised again."""
@@ -25,6 +29,9 @@ class Shared:
             return Unseen(tuple(unseen), socket.gethostname(), error)
         if isinstance(error, FsspeckitError):
             return error
+        if self.store:  # another executor may reach it
+            message = f"Spark's executors cannot work on {self.store}: {error}. Nothing was changed."
+            raise carried(StorageError(message, error, operation="spark")) from error
         raise error
 
 
@@ -49,6 +56,12 @@ class Unseen:
             "changed.",
             operation="spark",
         )
+
+
+def carried(error: FsspeckitError | Unseen) -> RuntimeError:
+    """An error that Spark can take to the driver: the message carries ours."""
+    text = base64.b64encode(pickle.dumps(error)).decode()
+    return RuntimeError(f"fsspeckit-error:{text}: {error}")
 
 
 def local_paths(storage: Storage, path: str) -> tuple[str, ...]:

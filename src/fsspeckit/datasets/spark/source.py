@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from fsspeckit.core.commit.head import plan_folder
 from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed
 from fsspeckit.core.spool.store import SharedFolder, Store
-from fsspeckit.core.storage import Access, LocalStorage, Location
+from fsspeckit.core.storage import Access, LocalStorage, Location, StoreStorage
 from fsspeckit.core.target.footers import open_parquet
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
@@ -56,11 +57,15 @@ def _spooled(
 
 
 def _store(cluster: session.Cluster, scratch: Scratch | None) -> SharedFolder:
-    if scratch is None:
-        folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=cluster.scratch)
-        return SharedFolder(LocalStorage(), folder, temporary=True)
-    place = scratch()
-    return SharedFolder(place.storage, place.root)
+    """A merge's goes with its staging. A plan has none, and lies in the store if the data set does."""
+    if scratch is not None:
+        place = scratch()
+        return SharedFolder(place.storage, place.root)
+    target = cluster.target
+    if target is not None and isinstance(target.storage, StoreStorage) and cluster.scratch is None:
+        return SharedFolder(target.storage, plan_folder(target.root), temporary=True)
+    folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=cluster.scratch)
+    return SharedFolder(LocalStorage(), folder, temporary=True)
 
 
 def _check_seen(store: SharedFolder, parts: Sequence[Part]) -> None:
@@ -182,9 +187,11 @@ def _pin_file(
 def row_groups(
     location: Location, wanted: pa.Schema, names: list[str], footer: Footer, zone: str = "UTC"
 ) -> Iterator[pa.Table]:
+    location.expect(footer.info)
     with open_parquet(location, footer.path) as file:
+        stored = [name for name in wanted.names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):
-            table = read_row_group(location, footer.path, file, group)
+            table = read_row_group(location, footer.path, file, group, stored)
             table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
             yield pa.table([_column(table, footer, field, zone) for field in wanted], names=names)
 
