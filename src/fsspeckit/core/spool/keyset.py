@@ -7,6 +7,7 @@ the target's keys are read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -72,18 +73,22 @@ class IndexedKeys:
 
     def __init__(self, spool: Spool, runner: Runner) -> None:
         self._spool, self._runner = spool, runner
-        self._lookup = Lookup(spool)
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        """Made when it is asked for: a source with null keys is refused before, and cannot be indexed."""
+        return Lookup(self._spool)
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
         count, rows = self._lookup.index.duplicates()
         return count, self._spool.row_ids(rows)
 
     def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
-        shape = self._spool.shape
+        shape, lookup = self._spool.shape, self._lookup
 
         def search(numbered: tuple[int, Scan]) -> list[pa.RecordBatch]:
             number, scan = numbered
-            return list(self._lookup.search(read_keys(location, scan, shape), number))
+            return list(lookup.search(read_keys(location, scan, shape), number))
 
         def weight(numbered: tuple[int, Scan]) -> int:
             scan = numbered[1]
@@ -91,9 +96,9 @@ class IndexedKeys:
 
         hits = self._runner.map(match_step(scans), search, list(enumerate(scans)), weight)
         batches = [batch for file in hits for batch in file]
-        moved = np.flatnonzero(self._lookup.moved)
+        moved = np.flatnonzero(lookup.moved)
         samples = self._spool.samples(self._spool.row_ids(moved[:5].tolist()))
-        match = Match(counted(scans, batches), int(self._lookup.met.sum()), len(moved), samples)
+        match = Match(counted(scans, batches), int(lookup.met.sum()), len(moved), samples)
         return Meeting(match, hits_of(self._spool, scans, self._sorted(batches)))
 
     def _sorted(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,7 @@ class LookedUpKeys:
 
     def __init__(self, cluster: Cluster, spool: Spool) -> None:
         self._cluster, self._spool = cluster, spool
-
-    @cached_property
-    def _indexed(self) -> IndexedKeys:
-        return IndexedKeys(self._spool, self._cluster.here)
+        self._indexed = IndexedKeys(spool, cluster.here)
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
         return self._indexed.duplicates()
