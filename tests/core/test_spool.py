@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
-from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.core.errors import DuplicateKeyError, StorageError
 from fsspeckit.core.model import Shape
 from fsspeckit.core.rewrite import files, inserts
 from fsspeckit.core.spool import dedup, parts
@@ -285,3 +286,49 @@ def test_more_than_the_memory_limit(tmp_path: Path) -> None:
     assert (result.inserted, result.updated) == (30_000, 30_000)
     assert con.execute("SELECT count(*) FROM duckdb_temporary_files()").fetchone() == (0,)
     assert all(row["x"].endswith(f"x{row['id']}") for row in rows(lake))
+
+
+@pytest.mark.parametrize("verb", ["merge", "plan"])
+def test_a_disk_that_takes_no_more_of_the_source_is_named(
+    local: str, verb: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not be the data set's: `plan` has the system's temporary folder, DuckDB its `temp_directory`."""
+    lake, spill = lake_of(tmp_path / "lake", False), tmp_path / "spill"
+    spill.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spill))
+    io = (
+        DuckDBDatasetIO(duckdb.connect(config={"temp_directory": str(spill)}))
+        if local == "duckdb"
+        else dataset_io(local)
+    )
+    source = source_of(lake, False)
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    place = tmp_path if (local, verb) == ("pyarrow", "merge") else spill
+    before = fingerprint(lake)
+    with pytest.raises(StorageError, match=f"rows of the source down in {place}.*No space left.*make room") as caught:
+        getattr(io, verb)(streamed(source), lake, "upsert", ["id"])
+    assert caught.value.errno == errno.ENOSPC
+    assert fingerprint(lake) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "spill"]
+    assert list(spill.iterdir()) == []
+
+
+def test_new_rows_of_partitions_are_dealt_batch_by_batch(
+    local: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part at once was held three times: 290 MB of rows in seven partitions took 850 MB, and take 480."""
+    monkeypatch.setattr(parts, "PART_BYTES", 1 << 20)
+    dealt, by_label = list[int](), inserts.by_label
+
+    def recorded(table: pa.Table, labels: Any) -> Any:
+        dealt.append(table.num_rows)
+        return by_label(table, labels)
+
+    monkeypatch.setattr(inserts, "by_label", recorded)
+    source = pa.table({"id": range(60), "p": [n % 5 for n in range(60)]})
+    assert dataset_io(local).merge(streamed(source), str(tmp_path / "lake"), "upsert", ["id"], ["p"]).inserted == 60
+    assert sum(dealt) == 60 and max(dealt) <= 7
