@@ -18,6 +18,7 @@ from fsspeckit.core.errors import DuplicateKeyError, StorageError
 from fsspeckit.core.model import Shape
 from fsspeckit.core.rewrite import files, inserts
 from fsspeckit.core.spool import dedup, parts
+from fsspeckit.core.spool.exchange import by_label
 from fsspeckit.core.spool.store import LocalStore
 from fsspeckit.core.values import keys as values
 from fsspeckit.core.values import ordering
@@ -322,7 +323,7 @@ def test_new_rows_of_partitions_are_dealt_batch_by_batch(
 ) -> None:
     """A part at once was held three times: 290 MB of rows in seven partitions took 850 MB, and take 480."""
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 20)
-    dealt, by_label = list[int](), inserts.by_label
+    dealt = list[int]()
 
     def recorded(table: pa.Table, labels: Any) -> Any:
         dealt.append(table.num_rows)
