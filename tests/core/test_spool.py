@@ -333,3 +333,22 @@ def test_new_rows_of_partitions_are_dealt_batch_by_batch(
     source = pa.table({"id": range(60), "p": [n % 5 for n in range(60)]})
     assert dataset_io(local).merge(streamed(source), str(tmp_path / "lake"), "upsert", ["id"], ["p"]).inserted == 60
     assert sum(dealt) == 60 and max(dealt) <= 7
+
+
+def test_a_row_that_replaces_many_is_not_multiplied_at_once(
+    local: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten rows of 4 MB that met sixty each were 2.4 GB in one table, and more than offsets can count."""
+    monkeypatch.setattr(files, "PART_BYTES", 100)
+    lake = write_lake(tmp_path / "lake", {f"f{i}.parquet": pa.table({"id": [1, 1], "x": ["o"] * 2}) for i in range(30)})
+    sent, replaced_rows = list[int](), files.replaced_rows  # type: ignore[attr-defined]
+
+    def recorded(spool: Any, hits: pa.Table) -> pa.Table:
+        sent.append(hits.num_rows)
+        return replaced_rows(spool, hits)
+
+    monkeypatch.setattr(files, "replaced_rows", recorded)
+    source = pa.table({"id": [1], "x": ["n" * 20]})
+    assert dataset_io(local).merge(streamed(source), lake, "update", ["id"]).updated == 60
+    assert sum(sent) == 60 and max(sent) <= 5
+    assert {row["x"] for row in rows(lake)} == {"n" * 20}
