@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from fsspeckit.api import dataset_io
+from fsspeckit.datasets.options import EngineName
 
-ENGINES = ("pyarrow", "duckdb", "duckdb-union", "spark")
+ENGINES = (*get_args(EngineName), "duckdb-union")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

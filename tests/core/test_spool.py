@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import dataset_io
 from fsspeckit.core import merge as core
-from fsspeckit.core.errors import DuplicateKeyError
+from fsspeckit.core.errors import DuplicateKeyError, StorageError
 from fsspeckit.core.model import MergeStrategy, Shape
 from fsspeckit.core.rewrite import files, inserts
 from fsspeckit.core.spool import dedup, parts
+from fsspeckit.core.spool.exchange import by_label
 from fsspeckit.core.spool.store import LocalStore
 from fsspeckit.core.storage import locate
 from fsspeckit.core.values import keys as values
@@ -308,3 +310,68 @@ def test_few_large_files_are_written_by_all_threads(
     core.run(PyArrowEngine(threads=4), locate(lake), new, request)
     assert set(seen) == expected and len(seen) == count
     assert {(row["x"], row["y"]) for row in rows(lake)} == {("new", 2.5)}
+
+
+@pytest.mark.parametrize("verb", ["merge", "plan"])
+def test_a_disk_that_takes_no_more_of_the_source_is_named(
+    local: str, verb: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not be the data set's: `plan` has the system's temporary folder, DuckDB its `temp_directory`."""
+    lake, spill = lake_of(tmp_path / "lake", False), tmp_path / "spill"
+    spill.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spill))
+    io = (
+        DuckDBDatasetIO(duckdb.connect(config={"temp_directory": str(spill)}))
+        if local == "duckdb"
+        else dataset_io(local)
+    )
+    source = source_of(lake, False)
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    place = tmp_path if (local, verb) == ("pyarrow", "merge") else spill
+    before = fingerprint(lake)
+    with pytest.raises(StorageError, match=f"rows of the source down in {place}.*No space left.*make room") as caught:
+        getattr(io, verb)(streamed(source), lake, "upsert", ["id"])
+    assert caught.value.errno == errno.ENOSPC
+    assert fingerprint(lake) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "spill"]
+    assert list(spill.iterdir()) == []
+
+
+def test_new_rows_of_partitions_are_dealt_batch_by_batch(
+    local: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part at once was held three times: 290 MB of rows in seven partitions took 850 MB, and take 480."""
+    monkeypatch.setattr(parts, "PART_BYTES", 1 << 20)
+    dealt = list[int]()
+
+    def recorded(table: pa.Table, labels: Any) -> Any:
+        dealt.append(table.num_rows)
+        return by_label(table, labels)
+
+    monkeypatch.setattr(inserts, "by_label", recorded)
+    source = pa.table({"id": range(60), "p": [n % 5 for n in range(60)]})
+    assert dataset_io(local).merge(streamed(source), str(tmp_path / "lake"), "upsert", ["id"], ["p"]).inserted == 60
+    assert sum(dealt) == 60 and max(dealt) <= 7
+
+
+def test_a_row_that_replaces_many_is_not_multiplied_at_once(
+    local: str, tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten rows of 4 MB that met sixty each were 2.4 GB in one table, and more than offsets can count."""
+    monkeypatch.setattr(files, "PART_BYTES", 100)
+    lake = write_lake(tmp_path / "lake", {f"f{i}.parquet": pa.table({"id": [1, 1], "x": ["o"] * 2}) for i in range(30)})
+    sent, replaced_rows = list[int](), files.replaced_rows  # type: ignore[attr-defined]
+
+    def recorded(spool: Any, hits: pa.Table) -> pa.Table:
+        sent.append(hits.num_rows)
+        return replaced_rows(spool, hits)
+
+    monkeypatch.setattr(files, "replaced_rows", recorded)
+    source = pa.table({"id": [1], "x": ["n" * 20]})
+    assert dataset_io(local).merge(streamed(source), lake, "update", ["id"]).updated == 60
+    assert sum(sent) == 60 and max(sent) <= 5
+    assert {row["x"] for row in rows(lake)} == {"n" * 20}

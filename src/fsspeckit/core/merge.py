@@ -251,7 +251,7 @@ def _new_files(
 def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
     """Old files whose rows now stand under another name."""
     if planned.request.rewrite_mode == "full" and planned.counts:
-        return [f.info for f in planned.target.files]
+        return [f.info for f in planned.touched]
     moved = {r.path for r in rewritten if r.staged and r.staged[0].path != r.path}
     return [f.info for f in planned.target.files if f.path in moved]
 

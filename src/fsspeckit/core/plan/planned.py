@@ -62,7 +62,7 @@ class Planned:
 
     @property
     def touched(self) -> list[Footer]:
-        """The files to rewrite: those with matched rows, or all of them."""
+        """The files to rewrite, or to replace if all of them are: those with matched rows, or all."""
         if self.request.rewrite_mode == "full":
             return list(self.target.files)
         if not self.request.strategy.updates:

@@ -15,7 +15,7 @@ from fsspeckit.core.model import Match, Rewritten
 from fsspeckit.core.rewrite.kernel import Job, rewrite_file
 from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
 from fsspeckit.core.spool.hits import Hits, replaced_rows
-from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.spool.parts import PART_BYTES, Spool
 from fsspeckit.core.spool.store import unique
 from fsspeckit.core.storage import Location
 
@@ -95,8 +95,11 @@ def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence
     label_of = np.array([labels.get((code >> 32, code & 0xFFFFFFFF), -1) for code in codes.tolist()], dtype=np.int64)
     row_labels = label_of[index]
     wanted = row_labels >= 0 if only is None else (row_labels >= only.start) & (row_labels < only.stop)
-    if wanted.any():
-        yield from by_label(replaced_rows(spool, matched.filter(pa.array(wanted))), row_labels[wanted])
+    matched, row_labels = matched.filter(pa.array(wanted)), row_labels[wanted]
+    count = max(1, PART_BYTES * spool.rows // max(1, spool.bytes))  # a row may replace many
+    for start in range(0, len(row_labels), count):
+        rows = replaced_rows(spool, matched.slice(start, count))
+        yield from by_label(rows, row_labels[start : start + count])
 
 
 def _receive(

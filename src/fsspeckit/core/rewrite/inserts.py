@@ -102,13 +102,11 @@ def _send(
 
 
 def _send_part(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
-    """New rows of a part by the label of their partition."""
+    """New rows of a part by the label of their partition, batch by batch: a part is much to hold several times."""
     mine = {labels[partition, part] for partition in spool.parts[part].partitions}
     if only is not None and mine.isdisjoint(only):
         return
-    tables = list(new_rows(spool, hits, part))
-    if tables:
-        table = pa.concat_tables(tables)
+    for table in new_rows(spool, hits, part):
         codes, partitions = numbered_partitions(table, spool.shape)
         row_labels = np.array([labels[partition, part] for partition in partitions], dtype=np.int64)[codes]
         yield from ((label, rows) for label, rows in by_label(table, row_labels) if only is None or label in only)

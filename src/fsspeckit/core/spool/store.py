@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Protocol, Union
 
 import pyarrow as pa
 
+from fsspeckit.core.errors import StorageError
 from fsspeckit.core.storage import Storage, StoreStorage
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -71,6 +72,7 @@ class LocalStore:
         self._memory, self._folder = memory, folder
         self._held, self._end = 0, 0
         self._file: BinaryIO | None = None
+        self._place: str | None = None
         self._lock = threading.Lock()
         self._runs: dict[str, list[_Laid]] = {}
 
@@ -100,11 +102,14 @@ class LocalStore:
 
     def _append(self, batch: pa.RecordBatch) -> _Laid:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._folder(), prefix="fsspeckit-spool-", buffering=0)  # noqa: SIM115
+            self._place = self._folder()
         raw = memoryview(batch.serialize())
         start, end = self._end, self._end + len(raw)
-        while self._end < end:
-            self._end += os.pwrite(self._file.fileno(), raw[self._end - start :], self._end)
+        with _spilling(self._place):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._place, prefix="fsspeckit-spool-", buffering=0)  # noqa: SIM115
+            while self._end < end:
+                self._end += os.pwrite(self._file.fileno(), raw[self._end - start :], self._end)
         return start, len(raw), batch.schema
 
     def read(self, run: Run, numbers: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -127,6 +132,20 @@ class LocalStore:
         self._runs.clear()
         if self._file is not None:
             self._file.close()
+
+
+@contextlib.contextmanager
+def _spilling(folder: str | None) -> Iterator[None]:
+    """A disk that fails here need not be the data set's, so it is named."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"Cannot lay rows of the source down in {folder or tempfile.gettempdir()}: {error}. What is not held in "
+            "memory goes there; make room, or choose another folder. Nothing was changed.",
+            error,
+            operation="spool",
+        ) from error
 
 
 @dataclass

@@ -16,7 +16,7 @@ from fsspeckit.datasets.scan import read_dataset
 
 
 class PyArrowDatasetIO(DatasetIO[pa.Table]):
-    """Merge with PyArrow: the source is held in memory, the target is streamed row group by row group.
+    """Merge with PyArrow: keys are held in memory, a stream's rows as far as they fit, the target is streamed.
 
     Sources: `pa.Table`, `RecordBatch`, `RecordBatchReader`, anything with an Arrow stream (pandas, Polars, DuckDB
     relations), and paths to Parquet files.
