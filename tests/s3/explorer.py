@@ -6,7 +6,6 @@ code is deterministic given the answers it gets, so that two schedules with the 
 the same requests in flight have the same future: only the first one is followed (as in Verisoft with state hashing).
 """
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import hashlib
@@ -255,7 +254,7 @@ def _at_rest(world: World) -> list[str]:
     for turn in ("before", "after"):
         location = Location(StoreStorage(_probed(bucket)), ROOT, "s3://memory/lake")
         clock = itertools.count(0, 1000)
-        runtime = Runtime(lambda clock=clock: next(clock), lambda s: None, iter_token(), 1, False, lambda: 0.0)
+        runtime = Runtime(clock.__next__, lambda s: None, iter_token(), 1, False, lambda: 0.0)
         try:
             store.recover(location, 1e9, None, runtime)
         except FsspeckitError as error:
@@ -278,16 +277,19 @@ def _probed(bucket: MemoryObjects) -> Any:
 
 def _redirected(request: Callable[[], Any], real: MemoryObjects, twin: MemoryObjects) -> None:
     """Carry a late request out on a copy of the store."""
-    objects, pending = dict(real.objects), dict(real.pending)
-    for held, others in ((real.objects, twin.objects), (real.pending, twin.pending)):
-        held.clear()
-        held.update(others)
+    before = real.copy()
+    _fill(real, twin)
     request()
-    for held, others, before in ((real.objects, twin.objects, objects), (real.pending, twin.pending, pending)):
-        others.clear()
-        others.update(held)
-        held.clear()
-        held.update(before)
+    _fill(twin, real)
+    _fill(real, before)
+
+
+def _fill(bucket: MemoryObjects, like: MemoryObjects) -> None:
+    objects, pending = dict(like.objects), dict(like.pending)
+    bucket.objects.clear()
+    bucket.objects.update(objects)
+    bucket.pending.clear()
+    bucket.pending.update(pending)
 
 
 def _wrong(world: World, bucket: MemoryObjects) -> list[str]:

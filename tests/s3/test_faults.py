@@ -1,6 +1,5 @@
 """Kills at every request, lost answers, throttling and resets: old or new, once each, and nothing left behind."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import contextlib
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 
 import fsspeckit
 from fsspeckit.api import dataset_io
@@ -248,7 +248,7 @@ def test_a_foreign_program_that_writes_meanwhile(moto_bucket: Bucket, prefix: st
 
 def test_an_expired_credential(moto_bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = moto_bucket.write(prefix, FILES)
-    refusal = client.botocore.exceptions.ClientError(
+    refusal = ClientError(
         {"Error": {"Code": "ExpiredToken", "Message": "The provided token has expired."},
          "ResponseMetadata": {"HTTPStatusCode": 400}}, "UploadPart"
     )  # fmt: skip

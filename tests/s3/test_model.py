@@ -1,6 +1,5 @@
 """The protocol as it is written: every interleaving of two writers, of whom one dies or is not answered once."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import json
@@ -10,6 +9,7 @@ import pytest
 
 from fsspeckit.core.commit import settle, store
 from fsspeckit.core.commit.lease import Lease
+from fsspeckit.core.errors import StorageError
 from s3.conftest import WHOLE
 from s3.explorer import explore, visible
 
@@ -38,7 +38,7 @@ def mistakes() -> dict[str, Any]:
 
         def resolve(self: Any, journal: Any) -> Any:
             self._state = "open"
-            raise store.StorageError("no answer", operation="commit")
+            raise StorageError("no answer", operation="commit")
 
         patch.setattr(store.StoreSession, "_resolve", resolve)
         patch.setattr(Lease, "_look", lambda self, state: "lost")

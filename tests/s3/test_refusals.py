@@ -1,6 +1,5 @@
 """What is refused on stores, in whose words, and that nothing was written."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import json
@@ -18,6 +17,7 @@ import fsspeckit
 from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import ArgumentError, DatasetLockedError, StorageError, TargetError
 from fsspeckit.core.storage import StoreStorage, locate
+from fsspeckit.core.storage.s3 import S3Objects
 from fsspeckit.core.storage.s3_options import S3Options
 from s3 import servers
 from s3.bucket import Bucket
@@ -219,5 +219,7 @@ def test_options_do_not_show_credentials() -> None:
     assert isinstance(location.storage, StoreStorage)
     for shown in (repr(options), repr(location), repr(location.storage), repr(location.storage.objects), str(options)):
         assert SECRET not in shown and KEY not in shown and "a-token" not in shown
+    objects = location.storage.objects
+    assert isinstance(objects, S3Objects)
     again = pickle.loads(pickle.dumps(location))
-    assert again.storage.objects.options == location.storage.objects.options, "executors get what they need"
+    assert again.storage.objects.options == objects.options, "executors get what they need"

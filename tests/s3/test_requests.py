@@ -1,6 +1,5 @@
 """What a merge asks of a store: counted, since every request has its price and its time."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import pyarrow as pa
@@ -17,9 +16,11 @@ SOURCE = pa.table({"id": [1234], "x": ["new"]})
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "duckdb"])
-def test_one_file_of_two_hundred(name: str, moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+def test_one_file_of_two_hundred(
+    name: str, moto: Moto, moto_bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = moto_bucket.write(prefix, FILES)
-    pinned.TAILS.__init__()
+    monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
     moto.requests.clear()
     result = dataset_io(name).merge(SOURCE, url, "update", ["id"])
     asked = list(moto.requests)
@@ -34,10 +35,12 @@ def test_one_file_of_two_hundred(name: str, moto: Moto, moto_bucket: Bucket, pre
     assert len(moto.requests) <= 30, "the ends of files are known by their ETags"
 
 
-def test_columns_that_lie_together_are_one_request(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+def test_columns_that_lie_together_are_one_request(
+    moto: Moto, moto_bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wide = pa.table({f"c{i}": [float(n * i) for n in range(5000)] for i in range(20)} | {"id": range(5000)})
     url = moto_bucket.write(prefix, {"wide.parquet": wide})
-    pinned.TAILS.__init__()
+    monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
     moto.requests.clear()
     assert dataset_io("pyarrow").read(url).num_rows == 5000
     assert len([r for r in moto.requests if r.path.endswith("wide.parquet")]) <= 4

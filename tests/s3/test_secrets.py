@@ -1,6 +1,5 @@
 """Credentials are in no object, message, log, repr or pickled error."""
 
-# mypy: ignore-errors
 from __future__ import annotations
 
 import logging
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 
 import fsspeckit
 from fsspeckit.api import dataset_io
@@ -43,7 +43,7 @@ def errors(url: str) -> list[BaseException]:
         lambda: dataset_io("duckdb").plan(source, url, "upsert", ["id"]),
         lambda: fsspeckit.recover(url),
     ]
-    raised = []
+    raised: list[BaseException] = []
     for call in calls:
         try:
             call()
@@ -100,6 +100,6 @@ def test_messages_of_the_client_are_washed() -> None:
     objects = client.S3Objects("b", S3Options.of({"key": KEY, "secret": SECRET, "token": "tok-en", "region": "r"}))
     words = f"The key {KEY} with {SECRET} and tok-en is wrong"
     answer = {"Error": {"Code": "InvalidAccessKeyId", "Message": words}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-    error = objects._ours(client.botocore.exceptions.ClientError(answer, "PutObject"), "write", "lake/f")
+    error = objects._ours(ClientError(answer, "PutObject"), "write", "lake/f")
     assert isinstance(error, PermissionError)
     assert str(error) == "cannot write s3://b/lake/f: InvalidAccessKeyId The key *** with *** and *** is wrong"
