@@ -46,9 +46,9 @@ test-old-spark: $(READY) ## the Spark tests with the oldest Spark supported, in 
 	@$(JAVA) && scripts/test-old-spark $(ARGS)
 
 test-s3: $(READY) ## all tests on object stores, whole: SeaweedFS and moto, or any endpoint by SERVER=http://host:port
-	FSSPECKIT_S3_WHOLE=1 FSSPECKIT_S3_SERVER=$(SERVER) $(BIN)/python -m pytest tests/s3 -n $(WORKERS) $(ARGS)
-	FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
-		-p s3.conftest --place=s3 --engines=pyarrow,duckdb --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
+	@$(JAVA) && FSSPECKIT_S3_WHOLE=1 FSSPECKIT_S3_SERVER=$(SERVER) $(BIN)/python -m pytest tests/s3 -n $(WORKERS) $(ARGS)
+	@$(JAVA) && FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
+		-p s3.conftest --place=s3 --engines=pyarrow,duckdb,spark --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
 
 torture: $(READY) ## a stream killed ten times, a source larger than the driver, 3,000 examples of the property test
 	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py --kills=10 --wide $(ARGS)

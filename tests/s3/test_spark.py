@@ -170,7 +170,7 @@ def test_no_secret_is_told(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Plans, descriptions of jobs, logs of ours and of the way to Java, reprs. Java's own log: see the cluster below."""
+    """Plans, descriptions of jobs, logs of ours and of the way to Java, reprs. Java's own log: in the test below."""
     caplog.set_level(logging.DEBUG)
     told: list[str] = []
     describe = Jobs.describe

@@ -299,7 +299,9 @@ def reaches(spark: Any, location: Location) -> bool:
 
 
 def _host(endpoint: str | None) -> str:
-    """>>> _host("http://minio:9000/"), _host(None) == _host("s3.amazonaws.com")
+    """Of an endpoint; none means AWS's.
+
+    >>> _host("http://minio:9000/"), _host(None) == _host("s3.amazonaws.com")
     ('minio:9000', True)
     """
     return re.sub("^https?://", "", endpoint or "").rstrip("/") or "s3.amazonaws.com"
