@@ -91,7 +91,7 @@ def test_an_option_that_is_misspelt(lake: str, function: str, name: str) -> None
             "filesystem= or storage_options=, not both",
         ),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_refusals(lake: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(fsspeckit.ArgumentError, match=message) as refused:
