@@ -100,8 +100,8 @@ class _Scan:
         """PyArrow ends the process at a bound that is cut."""
         metadata = footer.metadata
         assert metadata is not None
-        raw = checked_footer(self.location, footer.path, metadata)
-        return bool(len(check_chunks(raw, metadata.schema)) == metadata.num_columns)
+        fields = checked_footer(self.location, footer.path, metadata)
+        return bool(len(check_chunks(fields, metadata.schema)) == metadata.num_columns)
 
     def _of(self, fragments: list[ds.ParquetFileFragment]) -> ds.FileSystemDataset:
         found = self.dataset

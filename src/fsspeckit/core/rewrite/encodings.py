@@ -19,7 +19,7 @@ from fsspeckit.core.target import thrift
 _ROW_GROUPS, _COLUMNS, _META_DATA, _STATS, _SIZES = 4, 1, 3, 13, 16
 _PAGE_TYPE, _ENCODING = 1, 2
 _DATA_PAGES = (0, 3)
-_DICTIONARY = {2, 8}
+DICTIONARY = {2, 8}
 # Encodings that PyArrow writes when told to, and of what. PLAIN need not be told.
 _KEPT = {5: "DELTA_BINARY_PACKED", 6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY", 9: "BYTE_STREAM_SPLIT"}
 _WRITES = {
@@ -50,7 +50,7 @@ def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Se
     dictionary, others = [], {}
     for index, path in enumerate(paths):
         chunk = group.column(index)
-        used = _data_encodings(chunks[index])
+        used = data_encodings(chunks[index])
         if _takes_dictionary(metadata, chunk, used, _plain_bytes(chunk, chunks[index])):
             dictionary.append(path)
         elif kept := (used or _named(chunk)) & _WRITES.get(chunk.physical_type, set()):
@@ -72,7 +72,7 @@ def repeats(column: pa.ChunkedArray) -> bool:
         return True
 
 
-def _data_encodings(chunk: thrift.Struct) -> set[int]:
+def data_encodings(chunk: thrift.Struct) -> set[int]:
     """The encodings of the data pages, where the writer tells; Polars does not."""
     pages = thrift.structs(chunk, _STATS) if _STATS in chunk else []
     told = [(thrift.field(p, _PAGE_TYPE, thrift.I32), thrift.field(p, _ENCODING, thrift.I32)) for p in pages]
@@ -97,6 +97,6 @@ def _takes_dictionary(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData, 
         return False
     if not chunk.num_values:
         return True
-    if not chunk.has_dictionary_page or not used <= _DICTIONARY:
+    if not chunk.has_dictionary_page or not used <= DICTIONARY:
         return False
     return plain < _TINY or bool(chunk.total_uncompressed_size < _PAYS_BELOW * plain)

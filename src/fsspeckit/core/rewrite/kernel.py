@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
+from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
+from fsspeckit.core.rewrite.dictionaries import NumberedText, is_numbered, patched_numbers
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
@@ -168,7 +169,8 @@ class _Merge:
             return
         self._check_fits(change, attempt)
         check_int96(self.location, self.job.footer.path, self.file, [group], change.columns)
-        writer.replace(group, self._merged(change, [f for f in attempt.layout.rows if f.name in change.columns]))
+        fields = [f for f in attempt.layout.rows if f.name in change.columns]
+        writer.replace(group, self._merged(change, fields, numbered=True))
 
     def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
         """All of the file is read and written."""
@@ -247,7 +249,8 @@ class _Merge:
         positions, rows = self._rows(group)
         old = self._read(group)
         place = None if len(positions) == old.num_rows else pa.array(positions)
-        before = {n: c if place is None else c.take(place) for n, c in zip(old.column_names, old.columns, strict=True)}
+        columns = zip(old.column_names, old.columns, strict=True)
+        before = {n: arrays.plain(c if place is None else c.take(place)) for n, c in columns}
         changed = frozenset(n for n in self.columns if not _same_values(before.get(n), rows.column(n)))
         self.changed |= changed
         self._check_keys(before, rows, changed)
@@ -274,6 +277,19 @@ class _Merge:
 
     # -- rows
 
+    @cached_property
+    def _numbered(self) -> NumberedText:
+        if self.job.fresh is not None:
+            return NumberedText({})
+        with reading(self.location, self.job.footer.path):
+            return NumberedText.of(self.source, self._raw_footer[0], self.file, self.job.touched)
+
+    @cached_property
+    def _numbering(self) -> pq.ParquetFile:
+        """The file once more, with that text as numbers."""
+        with reading(self.location, self.job.footer.path):
+            return open_source(self.source, self.file.metadata, self._numbered.columns)
+
     def _whole(self, group: int, attempt: _Attempt, *, touched: bool = True) -> pa.Table:
         """A row group as it is to be, all columns of it."""
         if not touched or group not in self.job.touched:
@@ -282,21 +298,27 @@ class _Merge:
         self._check_fits(change, attempt)
         return self._merged(change, attempt.layout.rows)
 
-    def _merged(self, change: _Change, fields: Iterable[pa.Field]) -> pa.Table:
-        plain = pa.schema(fields)
-        old, new = self._as_schema(change.old, plain), self._as_schema(change.rows, plain)
-        columns = zip(old.columns, new.columns, strict=True)
-        return pa.table([patched(a, change.positions, b) for a, b in columns], schema=plain)
+    def _merged(self, change: _Change, fields: Iterable[pa.Field], *, numbered: bool = False) -> pa.Table:
+        """Columns as they are to be; text that was read as numbers may stay `numbered`."""
+        before, after, positions = _by_name(change.old), _by_name(change.rows), change.positions
+        columns = {}
+        for target in fields:
+            old, new = before.get(target.name), self._column(after[target.name], target, len(positions))
+            if numbered and is_numbered(old, target.type) and len(positions) < len(old):
+                columns[target.name] = patched_numbers(old, positions, new)
+            else:
+                columns[target.name] = patched(self._column(old, target, change.old.num_rows), positions, new)
+        return pa.table(columns)
 
     def _as_schema(self, table: pa.Table, plain: pa.Schema) -> pa.Table:
-        columns = dict(zip(table.column_names, table.columns, strict=True))
+        columns = _by_name(table)
         return pa.table([self._column(columns.get(f.name), f, table.num_rows) for f in plain], schema=plain)
 
     def _column(self, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
         if column is None:
             return arrays.nothing(rows, target.type)
         try:
-            return arrays.cast(column, target.type)
+            return arrays.cast(arrays.plain(column), target.type)
         except arrays.DoesNotFit as error:
             raise SchemaMismatchError(
                 f"Column {target.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
@@ -310,9 +332,19 @@ class _Merge:
         return positions, in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
 
     def _read(self, group: int) -> pa.Table:
-        path, threads = self.job.footer.path, self.threads > 1
+        """Plain columns, but for text that is read as numbers into its dictionary."""
+        path, threads, numbered = self.job.footer.path, self.threads > 1, self._numbered.columns
+        if numbered and group in self.job.touched:
+            with contextlib.suppress(UnreadableFileError):  # of dictionaries that PyArrow makes others of
+                columns = _by_name(read_row_group(self.location, path, self._numbering, group, use_threads=threads))
+                if self._numbered.were_read(group, columns):
+                    return pa.table({n: c if n in numbered else arrays.plain(c) for n, c in columns.items()})
         table = read_row_group(self.location, path, self.file, group, use_threads=threads)
         return pa.table([arrays.plain(c) for c in table.columns], schema=schema.plain_schema(table.schema))
+
+
+def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _same_values(old: pa.ChunkedArray | None, new: pa.ChunkedArray) -> bool:

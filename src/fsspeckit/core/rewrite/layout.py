@@ -109,10 +109,12 @@ class Layout:
         return all((f.nullable or not c.null_count) and _fits(c, f.type) for c, f in columns)
 
     def store(self, table: pa.Table) -> pa.Table:
-        """Plain columns, all or some, in the types that the writer is given."""
+        """Plain columns, all or some, in the types that the writer is given; numbered text stays as it is."""
         present = set(table.column_names)
-        schema = pa.schema([f for f in self.storage if f.name in present], self.storage.metadata)
-        return pa.table([_stored(table.column(f.name), f.type) for f in schema], schema=schema)
+        fields = [f for f in self.storage if f.name in present]
+        columns = [_stored(table.column(f.name), f.type) for f in fields]
+        fields = [f.with_type(column.type) for f, column in zip(fields, columns, strict=True)]
+        return pa.table(columns, schema=pa.schema(fields, self.storage.metadata))
 
 
 def _flags(physical: Sequence[pq.ColumnSchema]) -> dict[str, Any]:
@@ -215,7 +217,7 @@ def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:
 
 
 def _stored(column: Any, kind: pa.DataType) -> Any:
-    if column.type == kind:
+    if column.type == kind or (t.is_dictionary(column.type) and column.type.value_type == kind):
         return column
     if t.is_timestamp(column.type) and t.is_integer(kind):
         return column.cast(pa.int64())

@@ -22,9 +22,7 @@ def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> 
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
-    raw = checked_footer(location, footer.path, footer.metadata)
-    with reading(location, footer.path):
-        fields = thrift.decode(raw)
+    fields = checked_footer(location, footer.path, footer.metadata)
     return own_layout(location, footer, fields, loose and footer.by_spark)
 
 

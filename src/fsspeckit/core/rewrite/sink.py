@@ -31,7 +31,9 @@ class NewFiles:
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should come close together."""
-        layout, looser = self.layout(location), self.layout(location, loose=True)
+        layout = self.layout(location)
+        may_loosen = self.template is not None and self.template.by_spark
+        looser = self.layout(location, loose=True) if may_loosen else None
         with FreshFiles(location.storage, self.staging, layout, self.options, looser) as files:
             for table in tables:
                 for folder, rows in self.by_folder(table):

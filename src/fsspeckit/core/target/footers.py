@@ -19,7 +19,7 @@ from fsspeckit.core.target import ledger
 from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
-from fsspeckit.core.target.thrift import Damaged
+from fsspeckit.core.target.thrift import Damaged, Struct, decode
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar, days_of
 from fsspeckit.core.values.collations import collations
 
@@ -78,9 +78,14 @@ def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None
     return file
 
 
-def open_source(source: Any, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open Parquet from anything that PyArrow reads; `metadata` is the footer, if it was read before."""
-    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+def open_source(
+    source: Any, metadata: pq.FileMetaData | None = None, numbered: Sequence[str] | None = None
+) -> pq.ParquetFile:
+    """Open Parquet from anything that PyArrow reads; `metadata` is the footer, if it was read before.
+
+    Columns named by `numbered` are read as dictionaries.
+    """
+    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, read_dictionary=numbered)
     if metadata is None:
         _check_footer(file)
     if not has_int96(file.metadata):
@@ -89,6 +94,7 @@ def open_source(source: Any, metadata: pq.FileMetaData | None = None) -> pq.Parq
         source,
         metadata=file.metadata,
         page_checksum_verification=True,
+        read_dictionary=numbered,
         coerce_int96_timestamp_unit=int96_unit(file.metadata),
     )
 
@@ -108,12 +114,12 @@ def _check_footer(file: pq.ParquetFile) -> None:
     _ = metadata.created_by
 
 
-def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> bytes:
-    """The raw footer of a file, any of whose column chunks PyArrow can be asked for (but not their statistics)."""
+def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> Struct:
+    """The raw footer of a file, decoded. PyArrow can be asked for any of its column chunks, but not for statistics."""
     with reading(location, path), location.storage.open_input(location.at(path)) as source:
-        raw = footer_bytes(source)
-        check_chunks(raw, metadata.schema)
-    return raw
+        fields = decode(footer_bytes(source))
+        check_chunks(fields, metadata.schema)
+    return fields
 
 
 @contextlib.contextmanager

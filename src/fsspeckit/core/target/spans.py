@@ -145,6 +145,15 @@ def check_pages(read: ReadAt, chunk: Chunk) -> None:
         raise CannotCopy(f"Pages with {values} values in {plain} bytes end at {at}, and their chunk at {chunk.end}")
 
 
+def dictionary_size(read: ReadAt, chunk: Chunk) -> int:
+    """How many values the dictionary of a chunk has; 0 if it does not begin with one."""
+    header = (
+        thrift.numbers_at(read(chunk.start, min(_HEADER, chunk.size)), 0) if chunk.size > 0 <= chunk.start else None
+    )
+    page = header[0].get(-_PAGES[_DICTIONARY][0], {}) if header and header[0].get(1) == _DICTIONARY else {}
+    return max(0, int(page.get(1, 0)))
+
+
 def _page_header(read: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
     """The numbers in a page's header, and its length."""
     for size in (_HEADER, _LONGEST_HEADER):
