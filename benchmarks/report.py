@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import results
@@ -65,13 +65,12 @@ def goal_table(suite: Suite) -> list[str]:
     return ["### Goals", "", *table(["ours, the better engine, as a part of", "goal", "is", ""], rows)]
 
 
-def notes(suite: Suite) -> Iterator[str]:
-    noted = [row for row in suite.rows if row.note]
-    if noted:
-        yield from ["### Notes", "", *[f"- {row.work}, {row.contender}: {row.note}." for row in noted], ""]
-    extra = [row for row in suite.rows if row.contender not in suite.columns() and row.wall is not None]
-    if extra:
-        yield from [f"- {row.work}, {row.contender}: {seconds(row.wall or 0)}." for row in extra] + [""]
+def notes(suite: Suite) -> list[str]:
+    """Why there is no figure, and figures of what is no contender."""
+    beside = [row for row in suite.rows if row.contender not in suite.columns() and row.wall is not None]
+    lines = [f"- {row.work}, {row.contender}: {seconds(row.wall or 0)}." for row in beside]
+    lines += [f"- {row.work}, {row.contender}: {row.note}." for row in suite.rows if row.note]
+    return ["### Notes", "", *lines, ""] if lines else []
 
 
 def section(suite: Suite) -> list[str]:
