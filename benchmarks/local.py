@@ -209,8 +209,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--contenders", nargs="+", help="those whose name begins so", default=[""])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows, for a try")
-    parser.add_argument("--budget", type=float, default=20, help="seconds for the rounds of one contender at one work")
-    parser.add_argument("--timeout", type=float, default=40, help="seconds for one merge")
+    parser.add_argument("--budget", type=float, default=12, help="seconds for the rounds of one contender at one work")
+    parser.add_argument("--timeout", type=float, default=30, help="seconds for one merge")
     parser.add_argument("--folder", type=Path, help="where the lakes are made: on the disk that is measured")
     return parser.parse_args()
 
