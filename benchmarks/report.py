@@ -75,7 +75,8 @@ def notes(suite: Suite) -> list[str]:
 
 def section(suite: Suite) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in suite.versions.items())
-    smaller = f"**A try, not a measurement: scale {suite.scale:g} of the rows, on a machine in use.**"
+    rounds = max(row.rounds for row in suite.rows)
+    smaller = f"**A try, not a measurement: scale {suite.scale:g} of the rows, {rounds} rounds at most.**"
     return [
         f"## {TITLES.get(suite.suite, suite.suite)}",
         "",

@@ -8,7 +8,7 @@
 
 `wall`, `cpu` and `peak_mib` are null where `note` says why there is no figure. Names that begin alike up to a comma are
 one family, of which charts and goals take the best. README quotes a suite only if it is `whole`: no try at a smaller
-scale, no choice of works.
+scale, with fewer rounds or a choice of works.
 """
 
 from __future__ import annotations
