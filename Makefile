@@ -75,10 +75,11 @@ format: $(READY) ## let ruff format and fix
 hooks: $(READY) ## check before every commit
 	$(BIN)/python -m pre_commit install
 
-bench: $(READY) ## benchmarks, as ratios
-	$(BIN)/python benchmarks/merge_ratio.py
-	$(BIN)/python benchmarks/peak_memory.py
-	@$(JAVA) && $(BIN)/python benchmarks/spark_ratio.py
+bench: $(READY) ## everyone at every work, to benchmarks/RESULTS.md and README; ARGS="--works tiny --rounds 2 --scale 0.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	scripts/peer-venv
+	$(BIN)/python benchmarks/local.py $(ARGS)
+	$(BIN)/python benchmarks/report.py
 
 bench-s3: $(READY) ## a merge on an object store beside the same by deltalake on the same server
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench

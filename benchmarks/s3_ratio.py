@@ -21,7 +21,7 @@ from pathlib import Path
 import deltalake
 import numpy as np
 import pyarrow as pa
-from merge_ratio import table
+from works import PLAIN, make_rows
 
 from fsspeckit.core.storage.pinned import TAILS
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -37,13 +37,13 @@ def source(files: int, rows: int) -> pa.Table:
     """Keys in a few of the files."""
     chosen = [i * files // TOUCHED for i in range(TOUCHED)]
     each = min(KEYS // TOUCHED, rows)
-    return table(np.concatenate([np.arange(i * rows, i * rows + each) for i in chosen]), 4711)
+    return make_rows(PLAIN, np.concatenate([np.arange(i * rows, i * rows + each) for i in chosen]), 4711)
 
 
 def build(bucket: Bucket, files: int, rows: int, options: dict[str, str]) -> tuple[str, str]:
     """The same rows in as many files: a plain lake and a Delta table."""
     prefix = uuid.uuid4().hex[:12]
-    parts = {f"f{i:04d}.parquet": table(np.arange(i * rows, (i + 1) * rows), i) for i in range(files)}
+    parts = {f"f{i:04d}.parquet": make_rows(PLAIN, np.arange(i * rows, (i + 1) * rows), i) for i in range(files)}
     plain = bucket.write(f"{prefix}/plain", parts, row_group_size=max(1, rows // 4))
     delta = f"s3://{bucket.name}/{prefix}/delta"
     for part in parts.values():

@@ -1,0 +1,68 @@
+"""What we want to be: ours, the better of our engines, as a part of what others take. `report.py` prints how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from results import Suite
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`ours` is a family or contender, and so is `against`; without it the limit is of peak memory in MiB."""
+
+    suite: str
+    work: str
+    against: str
+    limit: float
+    ours: str = "fsspeckit"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    text: str
+    limit: float
+    reached: float | None
+
+    @property
+    def met(self) -> str:
+        return "not measured" if self.reached is None else "met" if self.reached <= self.limit else "**not met**"
+
+
+FLOOR, DELTA, POLARS = "PyArrow read+write", "delta-rs", "Polars by hand"
+ALL, ONE = "all 50 files, all columns change", "all 50 files, 1 column of 9 changes"
+GOALS = [
+    Goal("local", ALL, FLOOR, 0.45),
+    Goal("local", ALL, DELTA, 0.7),
+    Goal("local", ALL, POLARS, 1.1),
+    Goal("local", ONE, FLOOR, 0.25),
+    Goal("local", ONE, DELTA, 0.4),
+    Goal("local", ONE, POLARS, 0.5),
+    Goal("local", "200 columns, 3 change", FLOOR, 0.3),
+    Goal("local", "1 row group of 10", FLOOR, 0.12),
+    Goal("local", "1 row group of 10", POLARS, 0.3),
+    Goal("local", "5 of 50 files", FLOOR, 0.45),
+    Goal("local", "5 of 50 files", DELTA, 0.15),
+    Goal("local", "5 of 50 files", POLARS, 0.7),
+    Goal("local", "2,000 files, 5 touched", DELTA, 0.3),
+    Goal("local", "2,000 files, 5 touched", "fsspeckit, plan first", 0.2, "fsspeckit, plan again"),
+    Goal("local", "tiny", DELTA, 0.7),
+]
+PEAKS = {"local": {"fsspeckit, PyArrow": 400.0, "fsspeckit, DuckDB": 600.0}}
+
+
+def outcomes(suite: Suite) -> Iterator[Outcome]:
+    for goal in GOALS:
+        if goal.suite == suite.suite:
+            ours, theirs = seconds(suite, goal.work, goal.ours), seconds(suite, goal.work, goal.against)
+            ratio = ours / theirs if ours is not None and theirs else None
+            yield Outcome(f"{goal.work}: {goal.ours} to {goal.against}", goal.limit, ratio)
+    for name, limit in PEAKS.get(suite.suite, {}).items():
+        peaks = [row.peak_mib for row in suite.rows if row.contender == name and row.peak_mib is not None]
+        yield Outcome(f"{name}: peak memory in MiB, at most of all works", limit, max(peaks, default=None))
+
+
+def seconds(suite: Suite, work: str, name: str) -> float | None:
+    """Of one contender, or of the best of a family."""
+    return suite.of(work, name).wall if "," in name else suite.best(work, name).wall

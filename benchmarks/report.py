@@ -1,0 +1,171 @@
+"""Tables and charts of what was measured: benchmarks/RESULTS.md, chart-*.svg and the figures that README quotes.
+
+    python benchmarks/report.py [--readme README.md]
+
+Every figure comes from benchmarks/results/*.json. README is changed only by whole runs, not by tries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import results
+from chart import draw, seconds, times
+from goals import outcomes
+from results import Row, Suite
+
+HERE = Path(__file__).parent
+START, END = "<!-- bench:start -->", "<!-- bench:end -->"
+TITLES = {"local": "On one machine", "spark": "Spark"}
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def by_contender(suite: Suite, show: Callable[[Row], str]) -> list[str]:
+    columns = suite.columns()
+    return table(
+        ["work", *columns], [[work, *[show(suite.of(work, name)) for name in columns]] for work in suite.works]
+    )
+
+
+def wall(suite: Suite) -> Callable[[Row], str]:
+    """Seconds, and for others how many times ours."""
+
+    def show(row: Row) -> str:
+        ours = suite.ours_at(row.work).wall
+        if row.wall is None:
+            return "wrong" if row.note.startswith("wrong") else "–"
+        return seconds(row.wall) + (f" ({times(row.wall / ours)})" if ours and row.contender not in suite.ours else "")
+
+    return show
+
+
+def cpu(row: Row) -> str:
+    return "–" if row.cpu is None else f"{row.cpu:.2f}"
+
+
+def peak(row: Row) -> str:
+    return "–" if row.peak_mib is None else f"{row.peak_mib:.0f}"
+
+
+def goal_table(suite: Suite) -> list[str]:
+    reached = list(outcomes(suite))
+    if not reached:
+        return []
+    rows = [
+        [goal.text, f"≤ {goal.limit:g}", "–" if goal.reached is None else f"{goal.reached:.3g}", goal.met]
+        for goal in reached
+    ]
+    return ["### Goals", "", *table(["ours, the better engine, as a part of", "goal", "is", ""], rows)]
+
+
+def notes(suite: Suite) -> list[str]:
+    """Why there is no figure, and figures of what is no contender."""
+    beside = [row for row in suite.rows if row.contender not in suite.columns() and row.wall is not None]
+    lines = [f"- {row.work}, {row.contender}: {seconds(row.wall or 0)}." for row in beside]
+    lines += [f"- {row.work}, {row.contender}: {row.note}." for row in suite.rows if row.note]
+    return ["### Notes", "", *lines, ""] if lines else []
+
+
+def section(suite: Suite) -> list[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in suite.versions.items())
+    rounds = max(row.rounds for row in suite.rows)
+    smaller = f"**A try, not a measurement: scale {suite.scale:g} of the rows, {rounds} rounds at most.**"
+    return [
+        f"## {TITLES.get(suite.suite, suite.suite)}",
+        "",
+        *([] if suite.whole else [smaller, ""]),
+        f"{suite.date}; {suite.machine}; {versions}.",
+        "",
+        *picture(suite, ""),
+        "### Wall seconds (times the better of ours)",
+        "",
+        *by_contender(suite, wall(suite)),
+        "### CPU seconds, of all threads",
+        "",
+        *by_contender(suite, cpu),
+        "### Peak memory of a process that merges once, MiB",
+        "",
+        *by_contender(suite, peak),
+        *goal_table(suite),
+        *notes(suite),
+        "### Works",
+        "",
+        *[f"- **{name}**: {about}." for name, about in suite.works.items()],
+        "",
+        "### Contenders",
+        "",
+        *[f"- **{name}**: {about}." for name, about in suite.contenders.items()],
+        "",
+    ]
+
+
+def chart_name(suite: Suite, theme: str) -> str:
+    return f"chart-{theme}.svg" if suite.suite == "local" else f"chart-{suite.suite}-{theme}.svg"
+
+
+def picture(suite: Suite, folder: str) -> list[str]:
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}{chart_name(suite, "dark")}">',
+        f'  <img alt="Time of an upsert, ours and others" src="{folder}{chart_name(suite, "light")}">',
+        "</picture>",
+        "",
+    ]
+
+
+def quoted(suites: list[Suite]) -> list[str]:
+    lines: list[str] = []
+    for suite in suites:
+        families = suite.families()
+        show = wall(suite)
+        rows = [[work, *[show(suite.best(work, name)) for name in families]] for work in suite.works]
+        lines += [
+            f"{TITLES.get(suite.suite, suite.suite)} ({suite.machine}, {suite.date}), seconds and times of ours:",
+            "",
+        ]
+        lines += [*picture(suite, "benchmarks/"), *table(["work", *families], rows)]
+    return lines
+
+
+def quote(suites: list[Suite], readme: Path) -> None:
+    before, _, rest = readme.read_text(encoding="utf-8").partition(START)
+    _, found, after = rest.partition(END)
+    if not found:
+        sys.exit(f"{readme} has no {START} and {END} to write between.")
+    readme.write_text("\n".join([before + START, "", *quoted(suites), END + after]), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
+    given = parser.parse_args()
+    suites = [suite for name in TITLES if (suite := results.load(name)) is not None]
+    if not suites:
+        sys.exit(f"There is nothing in {results.FOLDER}: `make bench` measures first.")
+    head = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench` (`benchmarks/report.py`) from `benchmarks/results`; not by hand.",
+        "",
+    ]
+    lines = [line for suite in suites for line in section(suite)]
+    (HERE / "RESULTS.md").write_text("\n".join(head + lines).rstrip() + "\n", encoding="utf-8")
+    for suite in suites:
+        for theme in ("light", "dark"):
+            (HERE / chart_name(suite, theme)).write_text(draw(suite, theme), encoding="utf-8")
+    whole = [suite for suite in suites if suite.whole]
+    if whole == suites:
+        quote(suites, given.readme)
+    else:
+        print("README is left as it is: one of the results is a try.")
+
+
+if __name__ == "__main__":
+    main()

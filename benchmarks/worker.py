@@ -1,0 +1,77 @@
+"""One contender at one work, in a process of its own: answers a line of JSON with a line of JSON.
+
+    python benchmarks/worker.py CONTENDER WORK
+
+`prepare`, `merge` and `check` are asked for with a folder, the scale of the work and its source. Reading the source is
+not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from contenders import EVERYONE, Contender
+from works import WORKS, Work, sums_of_files
+
+
+def measured(contender: Contender, folder: Path, source: Any, work: Work) -> dict[str, float]:
+    before, started = cpu_seconds(), time.perf_counter()
+    contender.merge(folder, source, work)
+    wall = time.perf_counter() - started
+    return {"wall": wall, "cpu": cpu_seconds() - before, "peak_mib": peak_mib()}
+
+
+def cpu_seconds() -> float:
+    """Of all threads of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak_mib() -> float:
+    """`ru_maxrss` would start at what the parent had when it forked; the kernel's VmHWM is of this program alone."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def answer(contender: Contender, known: Work, request: dict[str, str]) -> dict[str, Any]:
+    folder = Path(request["folder"])
+    work = known.small() if request["scale"] == "small" else known.scaled(float(request["scale"]))
+    match request["do"]:
+        case "prepare":
+            contender.prepare(folder, work)
+            return {}
+        case "merge":
+            return measured(contender, folder, pq.read_table(request["source"]), work)
+        case "check":
+            return vars(sums_of_files(work.lake, contender.files(folder)))
+    raise ValueError(request)
+
+
+def main(name: str, work_name: str) -> None:
+    # What libraries print goes elsewhere.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    contender = next(kind for kind in EVERYONE if kind.name == name)()
+    work = next(work for work in WORKS if work.name == work_name)
+    for line in sys.stdin:
+        try:
+            told = answer(contender, work, json.loads(line))
+        except BaseException as error:  # panics of Rust are no Exception; every failure is a result here
+            traceback.print_exc()
+            told = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(told), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""What `make bench` writes comes from its results, all of it, and a try does not get into README."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import goals
+import report
+import results
+from chart import draw
+from results import Row, Suite
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(report, "HERE", tmp_path)
+    (tmp_path / "README.md").write_text(f"before\n{report.START}\nold figures\n{report.END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["report.py", "--readme", str(tmp_path / "README.md")])
+    ours = ["fsspeckit, PyArrow", "fsspeckit, DuckDB"]
+    names = [*ours, "delta-rs, streamed", "delta-rs, pruned", "PyIceberg"]
+    suite = Suite("local", ours, "PyArrow read+write", {"tiny": "a <few> rows"}, dict.fromkeys(names, "merges"))
+    walls = [0.03, 0.02, 0.05, 0.04, None]
+    suite.rows = [Row("tiny", name, wall, wall, 300.0, 5) for name, wall in zip(names, walls)]
+    suite.rows[-1].note = "not run: too slow"
+    return suite
+
+
+def test_the_best_of_a_family_is_quoted_and_a_second_report_changes_nothing(suite: Suite, tmp_path: Path) -> None:
+    suite.save()
+    report.main()
+    once = (tmp_path / "README.md").read_text()
+    assert "| tiny | 0.020 s | 0.040 s (2.00×) | – |" in once
+    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old figures" not in once
+    report.main()
+    assert (tmp_path / "README.md").read_text() == once
+
+
+def test_a_try_says_so_and_leaves_the_readme_alone(suite: Suite, tmp_path: Path) -> None:
+    suite.whole, suite.scale = False, 0.05
+    suite.save()
+    report.main()
+    assert "old figures" in (tmp_path / "README.md").read_text()
+    assert "**A try, not a measurement: scale 0.05" in (tmp_path / "RESULTS.md").read_text()
+    assert "not run: too slow" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_without_results_there_is_no_report(suite: Suite) -> None:
+    with pytest.raises(SystemExit, match="`make bench` measures first"):
+        report.main()
+
+
+def test_goals_are_met_or_not_or_not_measured(suite: Suite) -> None:
+    told = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
+    assert told["tiny: fsspeckit to delta-rs"] == "met"
+    assert told["5 of 50 files: fsspeckit to delta-rs"] == "not measured"
+    suite.rows[1].wall = suite.rows[0].wall = 0.039
+    told = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
+    assert told["tiny: fsspeckit to delta-rs"] == "**not met**"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_chart_is_a_picture(suite: Suite, theme: str) -> None:
+    words = [element.text for element in ElementTree.fromstring(draw(suite, theme)).iter() if element.text]
+    assert {"a <few> rows", "0.020 s", "0.040 s · 2.00×", "–"} <= set(words)
