@@ -1,7 +1,9 @@
 """What a two-row upsert runs through, and how large each room is: `python scripts/trace_merge.py [checkout/src]`.
 
 For every engine: the files and functions of ours that the merge runs, in this process and its threads (for Spark that
-is the driver's side). Then the lines of every room. Run it before and after a change of structure.
+is the driver's side). Of these, the jumps: the functions that someone goes through who follows the two rows, to where
+they get the target's types, where their keys meet the target's, and where they are handed to the Parquet writer. Then
+the lines of every room. Run it before and after a change of structure.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 ENGINES = ("pyarrow", "duckdb", "spark")
+STATIONS = {"conform", "find", "fetch", "store"}
+"""Of a row's way: `schema.conform`, `KeyIndex.find` or DuckDB's `Workspace.fetch`, `Layout.store`."""
 
 
 def main() -> None:
@@ -28,28 +33,33 @@ def main() -> None:
     src = Path(arguments.src).resolve()
     sys.path.insert(0, str(src))
     os.environ["PYTHONPATH"] = str(src)  # for Spark's executors
-    print(f"{'engine':<10}{'files':>7}{'functions':>11}")
+    print(f"{'engine':<10}{'files':>7}{'functions':>11}{'jumps':>7}")
     for engine in arguments.engines.split(","):
-        codes = traced_upsert(engine, src)
+        codes, way = traced_upsert(engine, src)
         files = Counter(str(Path(code.co_filename).relative_to(src)) for code in codes)
-        print(f"{engine:<10}{len(files):>7}{len(codes):>11}")
+        print(f"{engine:<10}{len(files):>7}{len(codes):>11}{len(way):>7}")
         if arguments.list:
             print("\n".join(f"    {file}  {count}" for file, count in sorted(files.items())))
     print_lines(src / "fsspeckit")
 
 
-def traced_upsert(engine: str, src: Path) -> set[CodeType]:
-    """The functions that run while two rows are merged into a lake of four files, one of which holds one of them."""
+def traced_upsert(engine: str, src: Path) -> tuple[set[CodeType], set[CodeType]]:
+    """The functions that run while two rows are merged into a lake of four files, one of which holds one of them; and
+    those of them through which the rows go."""
     import pyarrow as pa
 
     from fsspeckit.api import dataset_io
 
     codes: set[CodeType] = set()
+    way: set[CodeType] = set()
+    caller = threading.get_ident()
 
     def called(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(src)) and is_function(code):
+        if event == "call" and is_ours(code, src):
             codes.add(code)
+            if code.co_name in STATIONS:
+                way.update(c for c in stack(frame, caller) if is_ours(c, src))
 
     with tempfile.TemporaryDirectory() as folder:
         lake, io = f"{folder}/lake", dataset_io(engine)
@@ -64,12 +74,21 @@ def traced_upsert(engine: str, src: Path) -> set[CodeType]:
             sys.setprofile(None)
             threading.setprofile(None)
     assert (result.updated, result.inserted) == (1, 1), result
-    return codes
+    return codes, way
 
 
-def is_function(code: CodeType) -> bool:
+def is_ours(code: CodeType, src: Path) -> bool:
     """Not a module's own body, a comprehension or a lambda: nobody jumps to those."""
-    return not code.co_name.startswith("<")
+    return code.co_filename.startswith(str(src)) and not code.co_name.startswith("<")
+
+
+def stack(frame: FrameType | None, caller: int) -> Iterator[CodeType]:
+    """Who called whom, from a thread back to where the caller waits for it."""
+    waiting = None if threading.get_ident() == caller else sys._current_frames().get(caller)
+    for top in (frame, waiting):
+        while top is not None:
+            yield top.f_code
+            top = top.f_back
 
 
 def print_lines(package: Path) -> None:

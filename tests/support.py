@@ -45,6 +45,15 @@ def rows(root: Path | str) -> list[dict[str, Any]]:
     return found
 
 
+def read_rows(io: Any, path: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
+    """What an engine's `read` gives, as rows: of a table, a Spark frame, or a list of them."""
+    read = io.read(path, *arguments, **options)
+    if hasattr(read, "sparkSession"):
+        return [row.asDict() for row in read.collect()]
+    found: list[dict[str, Any]] = read if isinstance(read, list) else read.to_pylist()
+    return found
+
+
 def _partition(folder: str) -> tuple[str, str | None]:
     name, _, value = folder.partition("=")
     return unquote(name), None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)

@@ -40,6 +40,8 @@ def dataset_io(
     try:
         module = importlib.import_module(f"fsspeckit.datasets.{engine}")
     except ModuleNotFoundError as error:
+        if engine not in _NEEDS:
+            raise
         raise ArgumentError(
             f"The {engine} engine is not installed ({error}). Run: pip install {_NEEDS[engine]}"
         ) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -134,19 +135,26 @@ def test_the_next_merge_finishes_a_killed_one(shell: Shell) -> None:
     assert (said["target_count_before"], said["inserted"], said["updated"]) == (601, 0, 3)
 
 
-def test_a_locked_target_is_refused_and_the_owner_named(shell: Shell) -> None:
-    before = fingerprint("lake")
+@contextlib.contextmanager
+def locked() -> Iterator[int]:
+    """Another process holds the lock, which it is."""
     with subprocess.Popen([sys.executable, "-c", HOLDING], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         try:
             assert owner.stdout.readline() == "locked\n"
-            done = shell(*MERGE, "--lock-timeout", "0.2")
-            assert (done.returncode, done.stdout) == (1, "")
-            assert f"process {owner.pid}" in done.stderr
-            assert shell("recover", "lake", "--lock-timeout", "0").returncode == 1
-            assert shell("plan", *MERGE[1:]).returncode == 0
+            yield owner.pid
         finally:
             owner.kill()
+
+
+def test_a_locked_target_is_refused_and_the_owner_named(shell: Shell) -> None:
+    before = fingerprint("lake")
+    with locked() as owner:
+        done = shell(*MERGE, "--lock-timeout", "0.2")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"process {owner}" in done.stderr
+        assert shell("recover", "lake", "--lock-timeout", "0").returncode == 1
+        assert shell("plan", *MERGE[1:]).returncode == 0
     assert fingerprint("lake") == before
     assert shell(*MERGE).returncode == 0
 
@@ -198,16 +206,11 @@ def wait_for_the_lock(process: int) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
 def test_ctrl_c_is_130_without_a_traceback(here: Path) -> None:
     before = fingerprint("lake")
-    with subprocess.Popen([sys.executable, "-c", HOLDING], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        try:
-            assert owner.stdout.readline() == "locked\n"
-            merge = subprocess.Popen([sys.executable, "-m", "fsspeckit", *MERGE], stderr=subprocess.PIPE, text=True)
-            wait_for_the_lock(merge.pid)
-            merge.send_signal(signal.SIGINT)
-            _, said = merge.communicate(timeout=300)
-        finally:
-            owner.kill()
+    with locked():
+        merge = subprocess.Popen([sys.executable, "-m", "fsspeckit", *MERGE], stderr=subprocess.PIPE, text=True)
+        wait_for_the_lock(merge.pid)
+        merge.send_signal(signal.SIGINT)
+        _, said = merge.communicate(timeout=300)
     assert merge.returncode == 130
     assert said.startswith("Interrupted: ")
     assert "Traceback" not in said

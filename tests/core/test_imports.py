@@ -42,6 +42,22 @@ def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
     assert {name for name in importers(library) if not name.startswith(folder)} == set()
 
 
+def test_engines_have_the_same_names_for_the_same_things() -> None:
+    """So that they can be read side by side."""
+    homes = {"open_source": "source.py", "spool": "source.py", "meet": "keys.py", "exchange": "engine.py"}
+    engines = [path.parent for path in (ROOT / "datasets").glob("*/__init__.py")]
+    assert [folder.name for folder in engines if not (folder / "engine.py").exists()] == []
+    assert [folder.name for folder in engines if not (folder / "io.py").exists()] == []
+    astray = [
+        f"{node.name} in {path.relative_to(ROOT)}"
+        for folder in engines
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and homes.get(node.name, path.name) != path.name
+    ]
+    assert astray == []
+
+
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
     {"defaults", "errors", "parallel"},

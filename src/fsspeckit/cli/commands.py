@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,10 @@ from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options, storage_
 from fsspeckit.cli.output import emit, emit_json, save_html
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.core import defaults
+
+if TYPE_CHECKING:
+    from fsspeckit.core.model import MergePlan, MergeResult
+    from fsspeckit.report.terminal import PlanView, ResultView
 
 _EPILOG = (
     "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 3 recorded but not finished (do not "
@@ -36,7 +40,6 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     if dry_run:
         _plan(command)
         return
-    from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import ResultView
 
     source = read_sources(command.sources, command.storage_options)
@@ -45,13 +48,7 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     started = time.perf_counter()
     result = io.merge(source, command.target, *command.asked, **command.options)
     seconds = time.perf_counter() - started
-    if command.html:
-        save_html(result, command.target, command.html)
-    _note_target(existed, command, future=False)
-    if command.as_json:
-        emit_json(document(result, command.target))
-    else:
-        emit(ResultView(result, command.target, seconds))
+    _show(command, existed, result, ResultView(result, command.target, seconds))
 
 
 @cli.command(short_help="Show what a merge would do; change nothing.")
@@ -62,20 +59,26 @@ def plan(command: MergeCommand) -> None:
 
 
 def _plan(command: MergeCommand) -> None:
-    from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import PlanView
 
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
     zone = command.options.get("partition_timezone")
     planned = command.dataset_io().plan(source, command.target, *command.asked, partition_timezone=zone)
+    _show(command, existed, planned, PlanView(planned, command.target))
+
+
+def _show(command: MergeCommand, existed: bool, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
+    from fsspeckit.core.model import MergePlan
+    from fsspeckit.report.serial import document
+
     if command.html:
-        save_html(planned, command.target, command.html)
-    _note_target(existed, command, future=True)
+        save_html(report, command.target, command.html)
+    _note_target(existed, command, future=isinstance(report, MergePlan))
     if command.as_json:
-        emit_json(document(planned, command.target))
+        emit_json(document(report, command.target))
     else:
-        emit(PlanView(planned, command.target))
+        emit(view)
 
 
 def _exists(target: str, storage_options: Mapping[str, str]) -> bool:

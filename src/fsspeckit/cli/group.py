@@ -38,10 +38,10 @@ class Commands(click.Group):
             ctx.exit(_exit_code(error))
 
 
-def say(kind: str, message: str) -> None:
+def say(severity: str, message: str) -> None:
     """One line on standard error."""
-    colour = {"Error": "red", "Warning": "yellow"}.get(kind)
-    click.echo(f"{click.style(kind + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
+    colour = {"Error": "red", "Warning": "yellow"}.get(severity)
+    click.echo(f"{click.style(severity + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
 
 
 def _refusal(error: Exception) -> str | None:

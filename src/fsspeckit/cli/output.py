@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,15 +29,9 @@ def console() -> Console:
     if reconfigure is not None:
         reconfigure(errors="fsspeckit")
     made = Console(highlight=False, emoji=False, markup=False, file=sys.stdout)
-    if not made.is_terminal and not _columns_given():
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         made.width = _PIPE_WIDTH
     return made
-
-
-def _columns_given() -> bool:
-    import os
-
-    return os.environ.get("COLUMNS", "").isdigit()
 
 
 def _spell_out(error: UnicodeError) -> tuple[str, int]:

@@ -4,8 +4,9 @@
 2. **map** and **exchange**: where the core's functions run, and how rows get there (see `spool.exchange.Runner`);
 3. **keys**: how the keys of the source and of the target find each other.
 
-Everything else is the core's. `core.merge` asks for them in this order. Between driver and engine travel only small
-classes, O(files) and O(parts), never O(rows).
+Everything else is the core's. `core.merge` reads the target's footers, opens the source and spools it, lets keys meet,
+and then rewrites and inserts by `map` and `exchange`; last, the footers of what was staged are read. Between driver and
+engine travel only small classes, O(files) and O(parts), never O(rows).
 """
 
 from __future__ import annotations

@@ -45,9 +45,8 @@ from fsspeckit.core.plan import validate
 from fsspeckit.core.plan.planned import Planned, Request
 from fsspeckit.core.plan.prune import Pruned, prune
 from fsspeckit.core.rewrite.files import rewrite_files
-from fsspeckit.core.rewrite.inserts import insert_rows
+from fsspeckit.core.rewrite.inserts import NewFiles, insert_rows
 from fsspeckit.core.rewrite.kernel import Job
-from fsspeckit.core.rewrite.sink import NewFiles
 from fsspeckit.core.spool.dedup import one_row_per_key
 from fsspeckit.core.spool.hits import Hits
 from fsspeckit.core.spool.keyset import profile_of

@@ -76,12 +76,15 @@ class _Scan:
             admitted = self._admitted(filter)
             promised = {self._path(f): sum(group.num_rows for group in f.row_groups) for f in admitted}
             projection = {name: ds.field(name) for name in schema.names}
-            projection[_unused(schema)] = filter
-            scanner = self._of(admitted).scanner(columns=projection, **readahead)
-        found = self._counted(scanner, promised)
+            unused_name = "kept" + "_" * max(map(len, schema.names), default=0)
+            projection[unused_name] = filter
+            whole = self.dataset
+            part = ds.FileSystemDataset(admitted, whole.schema, whole.format, whole.filesystem)
+            scanner = part.scanner(columns=projection, **readahead)
+        batches = self._counted(scanner, promised)
         if filter is not None:
-            found = (_kept(batch, schema) for batch in found)
-        return pa.RecordBatchReader.from_batches(schema, found)
+            batches = (_kept(batch, schema) for batch in batches)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _path(self, fragment: ds.Fragment) -> str:
         """Relative to the data set; some file systems leave out the first slash."""
@@ -102,10 +105,6 @@ class _Scan:
         assert metadata is not None
         fields = checked_footer(self.location, footer.path, metadata)
         return bool(len(check_chunks(fields, metadata.schema)) == metadata.num_columns)
-
-    def _of(self, fragments: list[ds.ParquetFileFragment]) -> ds.FileSystemDataset:
-        found = self.dataset
-        return ds.FileSystemDataset(fragments, found.schema, found.format, found.filesystem)
 
     def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:
         read = dict.fromkeys(promised, 0)
@@ -129,10 +128,6 @@ class _Scan:
                     pass
 
 
-def _unused(schema: pa.Schema) -> str:
-    return "kept" + "_" * max(map(len, schema.names), default=0)
-
-
 def _kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows that the last column says are to be kept."""
     *columns, kept = batch.columns
@@ -140,7 +135,7 @@ def _kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> ds.FileSystemDataset:
-    found = ds.dataset(
+    dataset = ds.dataset(
         [location.at(footer.path) for footer in footers],
         filesystem=location.storage.filesystem(),
         format=ds.ParquetFileFormat(
@@ -150,9 +145,9 @@ def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -
         partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
         partition_base_dir=location.root,
     )
-    fields = [_readable(field, found.schema) for field in schema]
-    fields += [field for field in found.schema if field.name not in schema.names]
-    return found.replace_schema(pa.schema(fields, schema.metadata))
+    fields = [_readable(field, dataset.schema) for field in schema]
+    fields += [field for field in dataset.schema if field.name not in schema.names]
+    return dataset.replace_schema(pa.schema(fields, schema.metadata))
 
 
 def _int96_unit(footers: Sequence[Footer]) -> str | None:
@@ -160,17 +155,17 @@ def _int96_unit(footers: Sequence[Footer]) -> str | None:
     return units.pop() if len(units) == 1 else None
 
 
-def _readable(field: pa.Field, found: pa.Schema) -> pa.Field:
+def _readable(field: pa.Field, scanned: pa.Schema) -> pa.Field:
     """A data set scan knows the storage of extension types only."""
-    if field.name in found.names and isinstance(field.type, pa.BaseExtensionType):
-        return field.with_type(found.field(field.name).type)
+    if field.name in scanned.names and isinstance(field.type, pa.BaseExtensionType):
+        return field.with_type(scanned.field(field.name).type)
     return field
 
 
 def _file_by_file(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> pa.Table:
     """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
-    wanted = plain_schema([*schema, *path_fields(footers, schema)])
-    return pa.concat_tables([_one_file(location, footer, wanted) for footer in footers])
+    common = plain_schema([*schema, *path_fields(footers, schema)])
+    return pa.concat_tables([_one_file(location, footer, common) for footer in footers])
 
 
 def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:
@@ -188,7 +183,7 @@ def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
     return pa.int32()
 
 
-def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table:
+def _one_file(location: Location, footer: Footer, common: pa.Schema) -> pa.Table:
     with open_parquet(location, footer.path, footer.metadata) as file:
         table = read_file(location, footer.path, file)
     table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
@@ -199,14 +194,14 @@ def _one_file(location: Location, footer: Footer, wanted: pa.Schema) -> pa.Table
             return _cast(stored[field.name], field, location.show(footer.path))
         return value_array(footer.partition.get(field.name), field.type, table.num_rows)
 
-    return pa.table([column(f) for f in wanted], schema=wanted)
+    return pa.table([column(f) for f in common], schema=common)
 
 
-def _cast(column: pa.ChunkedArray, wanted: pa.Field, where: str) -> Any:
+def _cast(column: pa.ChunkedArray, common: pa.Field, where: str) -> Any:
     try:
-        return arrays.cast(arrays.plain(column), wanted.type)
+        return arrays.cast(arrays.plain(column), common.type)
     except arrays.DoesNotFit as error:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {where} holds {error.args[0]!r}, which the files' common type {wanted.type} "
+            f"Column {common.name!r} of {where} holds {error.args[0]!r}, which the files' common type {common.type} "
             "cannot hold. Bring the files to one type first."
         ) from None

@@ -146,12 +146,12 @@ def _path(path: str, target: str) -> str:
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int]) -> str:
     """Cells are HTML already."""
-    kind = [' class="n"' if i in numeric else "" for i in range(len(heads))]
+    classes = [' class="n"' if i in numeric else "" for i in range(len(heads))]
     top = "".join(
-        f'<th scope="col"{k}>{head}</th>' if head else "<td></td>" for head, k in zip(heads, kind, strict=True)
+        f'<th scope="col"{k}>{head}</th>' if head else "<td></td>" for head, k in zip(heads, classes, strict=True)
     )
     body = "\n".join(
-        "<tr>" + "".join(f"<td{k}>{cell}</td>" for cell, k in zip(row, kind, strict=True)) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td{k}>{cell}</td>" for cell, k in zip(row, classes, strict=True)) + "</tr>" for row in rows
     )
     return (
         f'<div class="wide"><table><caption>{escape(caption)}</caption>\n'

@@ -226,7 +226,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
         title = Text(f"  {head}" if number == 0 else head)
         table.add_column(title, justify="right" if numeric else "left", no_wrap=True)
     for first, *rest in rows:
-        table.add_row(Text(f"  {first}"), *(Text(cell, style=_style(cell)) for cell in rest))
+        table.add_row(Text(f"  {first}"), *(Text(cell, style=_LOOKS.get(cell, ("",))[0]) for cell in rest))
     return table
 
 
@@ -236,10 +236,6 @@ def _stack(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Padd
         said = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
         yield _line(first)
         yield _line(", ".join(cell if h in ("", "action", "reason") else f"{h} {cell}" for h, cell in said), indent=4)
-
-
-def _style(cell: str) -> str:
-    return _LOOKS[cell][0] if cell in _LOOKS else ""
 
 
 __all__ = ["InspectionView", "PlanView", "ResultView"]

@@ -77,7 +77,7 @@ def relative(path: str, target: str) -> str:
     return path.removeprefix(target.rstrip("/") + "/")
 
 
-def key_value(value: Any, kind: str) -> str:
+def key_value(value: Any, dtype: str) -> str:
     """A bound of the footers (see `core.keys`: text is bytes, times are numbers) in the words of its Arrow type.
 
     >>> key_value(b"abc", "string"), key_value(20000, "date32[day]"), key_value(1, "bool")
@@ -86,22 +86,22 @@ def key_value(value: Any, kind: str) -> str:
     if value is None:
         return "–"
     if isinstance(value, bytes):
-        return value.decode(errors="replace") if "string" in kind or "utf8" in kind else f"0x{value.hex()}"
-    if kind == "bool":
+        return value.decode(errors="replace") if "string" in dtype or "utf8" in dtype else f"0x{value.hex()}"
+    if dtype == "bool":
         return "true" if value else "false"
-    if kind.startswith(("date", "timestamp", "time")):
-        return _moment(value, kind)
+    if dtype.startswith(("date", "timestamp", "time")):
+        return _moment(value, dtype)
     return str(value)
 
 
-def _moment(value: int, kind: str) -> str:
+def _moment(value: int, dtype: str) -> str:
     try:
-        if kind.startswith("date"):
+        if dtype.startswith("date"):
             return str(_EPOCH + timedelta(days=value))
         moment = datetime.fromtimestamp(value // 1_000_000_000, UTC)
     except (OverflowError, ValueError, OSError):  # years that Python has no name for
         return str(value)
     fraction = f".{value % 1_000_000_000:09d}".rstrip("0") if value % 1_000_000_000 else ""
-    if not kind.startswith("timestamp"):
+    if not dtype.startswith("timestamp"):
         return f"{moment:%H:%M:%S}{fraction}"
-    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}{' UTC' if 'tz=' in kind else ''}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}{' UTC' if 'tz=' in dtype else ''}"

@@ -49,7 +49,8 @@ def writing(location: Location, lock_timeout: float = 60) -> Iterator[DiskSessio
                 session.announce()
                 yield session
         except OSError as error:
-            raise _ours(error, _cannot_write(location, error), "stage") from error
+            message = f"Cannot write to {location.shown}: {error}.{_advice(error)} Nothing was changed."
+            raise _ours(error, message, "stage") from error
 
 
 def recover(location: Location, lock_timeout: float = 60, way: Way | None = None) -> list[str]:
@@ -113,10 +114,6 @@ def _make_root(location: Location) -> list[str]:
 
 def _owner(location: Location, folder: str) -> str:
     return owner.describe(location.storage, staging.homes(replace(location, root=folder)))
-
-
-def _cannot_write(location: Location, error: OSError) -> str:
-    return f"Cannot write to {location.shown}: {error}.{_advice(error)} Nothing was changed."
 
 
 def _advice(error: OSError) -> str:
@@ -238,14 +235,14 @@ class DiskSession:
 
     def _folders(self, paths: Sequence[str]) -> list[str]:
         """The folders in which files will come and go; where one is yet to be made, the one to make it in."""
-        found, new = set(), set()
+        present, new = set(), set()
         for folder in {posixpath.dirname(path) for path in paths}:
             while folder and not self.location.storage.is_dir(self.location.at(folder)):
                 new.add(folder)
                 folder = posixpath.dirname(folder)
-            found.add(folder)
+            present.add(folder)
         staging.check_names(self.location, self.stage(()), new)
-        return sorted(found)
+        return sorted(present)
 
     def _stat(self, name: str) -> FileInfo | None:
         info = self.location.storage.stat(self.location.at(name))

@@ -58,8 +58,8 @@ def commits_above(location: Location) -> list[str]:
 
 def commits_below(location: Location) -> list[str]:
     """The folders inside that are data sets of their own with an unfinished commit."""
-    found = (posixpath.split(p) for p in location.storage.folders(location.root))
-    return sorted({folder for folder, name in found if folder and _NAME.fullmatch(name)})
+    folders = map(posixpath.split, location.storage.folders(location.root))
+    return sorted({folder for folder, name in folders if folder and _NAME.fullmatch(name)})
 
 
 def _commits_in(location: Location, folder: str) -> list[str]:
@@ -67,5 +67,5 @@ def _commits_in(location: Location, folder: str) -> list[str]:
         matches = map(_NAME.fullmatch, location.storage.names(folder))
     except PermissionError:  # a folder above that we may not read
         return []
-    found = [match[1] for match in matches if match]
-    return [c for c in found if location.storage.is_dir(posixpath.join(folder, f".fsspeckit-commit-{c}"))]
+    commits = [match[1] for match in matches if match]
+    return [c for c in commits if location.storage.is_dir(posixpath.join(folder, f".fsspeckit-commit-{c}"))]

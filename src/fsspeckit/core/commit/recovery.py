@@ -58,10 +58,11 @@ def unfinished(location: Location) -> list[str]:
     if not location.storage.is_dir(location.root):
         return []
     with looking(location):
-        found = [marker.path(location, commit) for commit in marker.commits(location)]
+        recorded = [marker.path(location, commit) for commit in marker.commits(location)]
         with contextlib.suppress(PermissionError):  # a writer of another user keeps its staging to itself
-            found += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
-        return found + marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
+            recorded += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
+        neighbours = marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
+        return recorded + neighbours
 
 
 def _refuse_neighbours(location: Location) -> None:
@@ -138,11 +139,11 @@ def _find_staging(location: Location, commit: str) -> str | None:
     beside = [posixpath.join(location.parent, n) for n in storage.names(location.parent) if n.startswith(staging.HOME)]
     folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *beside]]
     plain = [f for f in folders if not storage.is_link(posixpath.dirname(f)) and not storage.is_link(f)]
-    found = next((folder for folder in plain if journal.exists(location, folder)), None)
-    return None if found is None or _is_of_an_original(location, found, commit) else found
+    folder = next((folder for folder in plain if journal.exists(location, folder)), None)
+    return None if folder is None or _belongs_to_original(location, folder, commit) else folder
 
 
-def _is_of_an_original(location: Location, folder: str, commit: str) -> bool:
+def _belongs_to_original(location: Location, folder: str, commit: str) -> bool:
     """Is the data set a copy, beside the folder that the journal was written for? That one needs it."""
     if folder.startswith(f"{location.root}/") or not marker.is_beside(location, commit):
         return False

@@ -124,8 +124,8 @@ def check_names(location: Location, staging: str, folders: Iterable[str]) -> Non
 def leftovers(location: Location) -> Iterator[str]:
     """Staging folders of this data set, finished or not."""
     for home in homes(location):
-        found = [posixpath.join(home, n) for n in location.storage.names(home) if n.startswith(PREFIX)]
-        yield from (path for path in found if not location.storage.is_link(path))
+        folders = [posixpath.join(home, n) for n in location.storage.names(home) if n.startswith(PREFIX)]
+        yield from (folder for folder in folders if not location.storage.is_link(folder))
 
 
 def commit_of(staging: str) -> str:

@@ -72,15 +72,15 @@ class _ColumnReader:
         )
 
     def _column(self, name: str, table: pa.Table) -> Any:
-        kind = arrays.plain_type(self.shape.schema.field(name).type)
+        dtype = arrays.plain_type(self.shape.schema.field(name).type)
         if name in self.shape.partitions and name in self.footer.partition:
-            return value_array(self.footer.partition[name], kind, self.rows, self.shape.partition_timezone)
+            return value_array(self.footer.partition[name], dtype, self.rows, self.shape.partition_timezone)
         if not self._is_stored(name):
-            return pa.nulls(self.rows, kind)
+            return pa.nulls(self.rows, dtype)
         try:
-            return arrays.cast(arrays.plain(table.column(name)), kind)
+            return arrays.cast(arrays.plain(table.column(name)), dtype)
         except arrays.DoesNotFit as error:
             raise SchemaMismatchError(
                 f"Key column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
-                f"target's common type {kind} cannot hold. Bring the files to one type first."
+                f"target's common type {dtype} cannot hold. Bring the files to one type first."
             ) from None

@@ -32,11 +32,11 @@ class NumberedText:
     @classmethod
     def of(cls, source: Any, footer: thrift.Struct, file: pq.ParquetFile, groups: Collection[int]) -> NumberedText:
         """Columns of text or bytes all of whose pages, in these row groups, go by a dictionary."""
-        leaves = leaf_indexes(file.schema_arrow, file.metadata.num_columns)
+        schema, metadata = file.schema_arrow, file.metadata
         chunks = {group: thrift.structs(thrift.structs(footer, spans.ROW_GROUPS)[group], 1) for group in groups}
         sizes: dict[tuple[str, int], int] = {}
-        for name, leaf in leaves.items():
-            if _is_text(file.schema_arrow.field(name).type) and "." not in name:  # PyArrow would take it for a path
+        for name, leaf in leaf_indexes(schema, metadata.num_columns).items():
+            if _is_text(schema.field(name).type) and "." not in name:  # PyArrow would take it for a path
                 of_column = {group: _dictionary_size(source, chunks[group][leaf]) for group in groups}
                 if all(of_column.values()):
                     sizes |= {(name, group): size for group, size in of_column.items()}

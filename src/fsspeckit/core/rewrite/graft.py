@@ -46,14 +46,14 @@ class Graft:
         elements = thrift.structs(fields, _SCHEMA)
         _check_entries(fields)
         writer = fields.get(_CREATED_BY)
-        told_by_writer = (
+        int96_by_parquet_mr = (
             writer
             and writer[0] == thrift.BINARY
             and writer[1].startswith(b"parquet-mr")
             and any(e.get(_TYPE) == _INT96 for e in elements)
         )
         paths = tuple(_leaf_paths(elements))
-        return cls(fields[_SCHEMA], fields.get(_KEY_VALUE), paths, writer if told_by_writer else None)
+        return cls(fields[_SCHEMA], fields.get(_KEY_VALUE), paths, writer if int96_by_parquet_mr else None)
 
     def stamped(self, entries: Mapping[str, str]) -> Graft:
         """The same with entries added to the key-value metadata."""
@@ -61,13 +61,13 @@ class Graft:
 
     def loosened(self) -> Graft:
         """The same for values any of which may be null."""
-        kind, (element, elements) = self.schema
+        list_type, (element_type, elements) = self.schema
         pairs = [
             {**pair, 2: (thrift.BINARY, loosen.loosened_row(pair[2][1]))} if pair[1][1] == _SPARK_ROW else pair
             for pair in _pairs(self.key_value)
         ]
         entries = (thrift.LIST, (thrift.STRUCT, pairs)) if pairs else None
-        return replace(self, schema=(kind, (element, loosen.loosened(elements))), key_value=entries)
+        return replace(self, schema=(list_type, (element_type, loosen.loosened(elements))), key_value=entries)
 
     @property
     def levels(self) -> list[tuple[int, int]]:
@@ -82,7 +82,7 @@ class Graft:
     def entries(self) -> dict[bytes, bytes]:
         return {pair[1][1]: pair[2][1] if 2 in pair else b"" for pair in _pairs(self.key_value)}
 
-    def worded_like(self, other: Graft) -> Graft:
+    def with_metadata_of(self, other: Graft) -> Graft:
         """This schema, with the other's key-value metadata but for the entries that describe a schema."""
         ours = [pair for pair in _pairs(self.key_value) if pair[1][1] in _OF_THE_SCHEMA]
         theirs = [pair for pair in _pairs(other.key_value) if pair[1][1] not in _OF_THE_SCHEMA]

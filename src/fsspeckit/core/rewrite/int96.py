@@ -37,8 +37,8 @@ def check_int96(
         with reading(location, path):
             source = stack.enter_context(location.storage.open_input(location.at(path)))
             second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other)
-        kinds = zip(file.schema_arrow, second.schema_arrow, strict=True)
-        names = [a.name for a, b in kinds if a.type != b.type and pa.types.is_timestamp(a.type)]
+        pairs = zip(file.schema_arrow, second.schema_arrow, strict=True)
+        names = [a.name for a, b in pairs if a.type != b.type and pa.types.is_timestamp(a.type)]
         names = [name for name in names if columns is None or name in columns]
         for group in range(file.num_row_groups) if groups is None else groups if names else ():
             ours, theirs = (read_row_group(location, path, f, group, names) for f in (file, second))

@@ -89,9 +89,9 @@ class Layout:
         return self if self.graft is None else replace(self, graft=self.graft.without(flags(self.graft.entries)))
 
     def worded_like(self, other: Layout, codec: str) -> Layout:
-        """These columns, with the codec and the words of another file."""
+        """These columns, with the codec and the key-value metadata of another file."""
         index = other.options.get("write_page_index", False)
-        graft = self.graft and other.graft and self.graft.worded_like(other.graft)
+        graft = self.graft and other.graft and self.graft.with_metadata_of(other.graft)
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
         return replace(self, options={**kept, "compression": codec, "write_page_index": index}, graft=graft)
 
@@ -134,25 +134,25 @@ def _storage_schema(footer: Footer, physical: Sequence[pq.ColumnSchema]) -> pa.S
     fields, leaf = [], 0
     mixed = any(c.physical_type == "INT96" for c in physical)
     for field in schema.plain_schema(footer.schema):
-        kind = field.type
-        width = leaf_count(kind)
-        if not t.is_nested(kind) and leaf < len(physical):
-            kind = _storage_type(kind, physical[leaf], mixed)
+        dtype = field.type
+        width = leaf_count(dtype)
+        if not t.is_nested(dtype) and leaf < len(physical):
+            dtype = _storage_type(dtype, physical[leaf], mixed)
         leaf += width
-        fields.append(pa.field(field.name, kind, field.nullable))
+        fields.append(pa.field(field.name, dtype, field.nullable))
     return pa.schema(fields)
 
 
-def _storage_type(kind: pa.DataType, leaf: pq.ColumnSchema, mixed_timestamps: bool) -> pa.DataType:
-    if t.is_timestamp(kind) and leaf.physical_type == "INT64" and mixed_timestamps:
+def _storage_type(dtype: pa.DataType, leaf: pq.ColumnSchema, mixed_timestamps: bool) -> pa.DataType:
+    if t.is_timestamp(dtype) and leaf.physical_type == "INT64" and mixed_timestamps:
         return pa.int64()
-    if t.is_decimal(kind) and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
+    if t.is_decimal(dtype) and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
         digits = _DECIMAL_DIGITS.get(leaf.length, 0)
-        if digits >= kind.precision:
-            return pa.decimal128(digits, kind.scale) if digits <= 38 else pa.decimal256(digits, kind.scale)
-    if kind == pa.uint32() and leaf.physical_type == "INT64":
+        if digits >= dtype.precision:
+            return pa.decimal128(digits, dtype.scale) if digits <= 38 else pa.decimal256(digits, dtype.scale)
+    if dtype == pa.uint32() and leaf.physical_type == "INT64":
         return pa.int64()
-    return kind
+    return dtype
 
 
 def _written_leaves(storage: pa.Schema, flags: Mapping[str, Any]) -> list[pq.ColumnSchema]:
@@ -216,39 +216,39 @@ def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:
     return first if first and all(tuple(g.sorting_columns) == first for g in groups) else None
 
 
-def _stored(column: Any, kind: pa.DataType) -> Any:
-    if column.type == kind or (t.is_dictionary(column.type) and column.type.value_type == kind):
+def _stored(column: Any, dtype: pa.DataType) -> Any:
+    if column.type == dtype or (t.is_dictionary(column.type) and column.type.value_type == dtype):
         return column
-    if t.is_timestamp(column.type) and t.is_integer(kind):
+    if t.is_timestamp(column.type) and t.is_integer(dtype):
         return column.cast(pa.int64())
-    if arrays.plain_type(kind) == column.type:
-        return _encoded(column, kind)
-    if t.is_nested(kind):  # a VARIANT that is not shredded, into a file where others are
-        return arrays.cast(column, kind)
-    return column.cast(kind)
+    if arrays.plain_type(dtype) == column.type:
+        return _encoded(column, dtype)
+    if t.is_nested(dtype):  # a VARIANT that is not shredded, into a file where others are
+        return arrays.cast(column, dtype)
+    return column.cast(dtype)
 
 
-def _fits(column: Any, kind: pa.DataType) -> bool:
+def _fits(column: Any, dtype: pa.DataType) -> bool:
     try:
-        return not t.is_nested(kind) or arrays.cast(column, kind) is not None
+        return not t.is_nested(dtype) or arrays.cast(column, dtype) is not None
     except arrays.DoesNotFit:
         return False
 
 
-def _encodes(kind: pa.DataType) -> bool:
+def _encodes(dtype: pa.DataType) -> bool:
     """Can plain values be brought back to this type, and be written? Arrow has no way to some dictionaries."""
-    if t.is_dictionary(kind) and arrays.plain_type(kind.value_type) != kind.value_type:
+    if t.is_dictionary(dtype) and arrays.plain_type(dtype.value_type) != dtype.value_type:
         return False
     try:
-        _stored(pa.chunked_array([], arrays.plain_type(kind)), kind)
+        _stored(pa.chunked_array([], arrays.plain_type(dtype)), dtype)
     except pa.ArrowNotImplementedError:
         return False
     return True
 
 
-def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _encoded(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
     """Back from the plain type to the one asked for: dictionaries, views, extension names."""
-    if isinstance(kind, pa.BaseExtensionType):
-        chunks = [pa.ExtensionArray.from_storage(kind, chunk) for chunk in column.cast(kind.storage_type).chunks]
-        return pa.chunked_array(chunks, kind)
-    return column.cast(kind)
+    if isinstance(dtype, pa.BaseExtensionType):
+        chunks = [pa.ExtensionArray.from_storage(dtype, chunk) for chunk in column.cast(dtype.storage_type).chunks]
+        return pa.chunked_array(chunks, dtype)
+    return column.cast(dtype)

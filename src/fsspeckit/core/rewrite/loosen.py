@@ -37,19 +37,20 @@ def loosened(elements: list[thrift.Struct]) -> list[thrift.Struct]:
 
 def levels(elements: list[thrift.Struct]) -> list[tuple[int, int]]:
     """The greatest definition and repetition level of every leaf."""
-    found: list[tuple[int, int]] = []
+    leaves: list[tuple[int, int]] = []
 
     def visit(position: int, definition: int, repetition: int) -> None:
-        kind = elements[position].get(_REPETITION, _REQUIRED) if position else _REQUIRED
-        definition, repetition = definition + (kind != _REQUIRED), repetition + (kind == _REPEATED)
+        repetition_type = elements[position].get(_REPETITION, _REQUIRED) if position else _REQUIRED
+        definition += repetition_type != _REQUIRED
+        repetition += repetition_type == _REPEATED
         children = _children(elements, position)
         if not children and position:
-            found.append((definition, repetition))
+            leaves.append((definition, repetition))
         for child in children:
             visit(child, definition, repetition)
 
     visit(0, 0, 0)
-    return found
+    return leaves
 
 
 def _children(elements: list[thrift.Struct], position: int) -> list[int]:
@@ -69,7 +70,7 @@ def _end(elements: list[thrift.Struct], position: int) -> int:
 
 def _is_variant(children: list[thrift.Struct]) -> bool:
     named = {child[_NAME][1]: child.get(_TYPE) for child in children}
-    plain = {name: kind for name, kind in named.items() if name in (b"metadata", b"value")}
+    plain = {name: physical for name, physical in named.items() if name in (b"metadata", b"value")}
     return len(plain) == 2 and set(plain.values()) == {_BYTES} and named.keys() <= {*plain, b"typed_value"}
 
 
@@ -90,10 +91,10 @@ def loosened_row(text: bytes) -> bytes:
         return text
 
 
-def _nullable(found: Any) -> Any:
-    if isinstance(found, list):
-        return [_nullable(item) for item in found]
-    if not isinstance(found, dict):
-        return found
+def _nullable(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_nullable(item) for item in node]
+    if not isinstance(node, dict):
+        return node
     flags = ("nullable", "containsNull", "valueContainsNull")
-    return {k: True if k in flags and v is False else v if k == "metadata" else _nullable(v) for k, v in found.items()}
+    return {k: True if k in flags and v is False else v if k == "metadata" else _nullable(v) for k, v in node.items()}

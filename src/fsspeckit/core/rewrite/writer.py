@@ -75,9 +75,9 @@ class FileWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if error_type is not None:
             self.abandon()
 
 
@@ -190,6 +190,6 @@ class FreshFiles:
     def __enter__(self) -> FreshFiles:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
+    def __exit__(self, error_type: Any, error: Any, trace: Any) -> None:
+        if error_type is not None:
             self.abandon()

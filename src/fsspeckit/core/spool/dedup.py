@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.model import Shape
 from fsspeckit.core.plan import validate
 from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
-from fsspeckit.core.spool.parts import Part, PartWriter, Spool, canonical_keys
+from fsspeckit.core.spool.parts import Numbers, Part, PartWriter, Spool, canonical_keys
 from fsspeckit.core.spool.store import Store
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.equality import identical_rows
@@ -30,7 +31,7 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
     tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
     outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
-    samples = [sample for _, sample in sorted(placed for *_, some in outcomes for placed in some)[:5]]
+    samples = [sample for _, sample in sorted(placed for *_, differing in outcomes for placed in differing)[:5]]
     validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
     return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
 
@@ -42,11 +43,11 @@ def _send(spool: Spool, buckets: int, parts: Sequence[int], only: range | None) 
     """All rows of some parts behind their place in the source, labelled so that equal keys have equal labels."""
     for place, rows, batch in _placed(spool, parts):
         table = rows.add_column(0, "place", pa.array(np.arange(place, place + rows.num_rows)))
-        hashed: Any = np.zeros(table.num_rows, dtype=np.uint64)
+        hashed = np.zeros(table.num_rows, dtype=np.uint64)
         for i in range(len(spool.shape.keys)) if buckets > 1 else ():
             hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
         labels = (hashed % np.uint64(buckets)).astype(np.int64)
-        yield from ((label, some) for label, some in by_label(table, labels) if only is None or label in only)
+        yield from ((label, rows) for label, rows in by_label(table, labels) if only is None or label in only)
 
 
 def _placed(spool: Spool, parts: Sequence[int]) -> Iterator[tuple[int, pa.Table, pa.RecordBatch]]:
@@ -58,10 +59,11 @@ def _placed(spool: Spool, parts: Sequence[int]) -> Iterator[tuple[int, pa.Table,
             place += rows.num_rows
 
 
-def _hash(column: pa.Array) -> Any:
+def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
     """The same in every process; a key column has no nulls by now."""
     if column.type == pa.int64():
-        mixed = column.to_numpy(zero_copy_only=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        numbers: npt.NDArray[np.uint64] = column.to_numpy(zero_copy_only=False).view(np.uint64)
+        mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
         return mixed ^ (mixed >> np.uint64(32))
     return np.fromiter((zlib.crc32(v) for v in column.to_pylist()), dtype=np.uint64, count=len(column))
 
@@ -97,7 +99,7 @@ def _reduced(table: pa.Table, shape: Shape, order_by: Sequence[str]) -> tuple[pa
     return table.take(pa.array(best[codes[np.sort(first)]])), _differing(table, rows, winner[rows])
 
 
-def _greatest(table: pa.Table, codes: Any, order_by: Sequence[str]) -> Any:
+def _greatest(table: pa.Table, codes: Numbers, order_by: Sequence[str]) -> Numbers:
     """The row of every key that sorts last by `order_by`; among ties, the first in the source."""
     ranks = [rank for name in order_by for rank in _ranks(table.column(name))]
     order = np.lexsort([-np.arange(len(codes)), *reversed(ranks), codes])
@@ -105,7 +107,7 @@ def _greatest(table: pa.Table, codes: Any, order_by: Sequence[str]) -> Any:
     return order[last]
 
 
-def _ranks(column: pa.ChunkedArray) -> list[Any]:
+def _ranks(column: pa.ChunkedArray) -> list[npt.NDArray[np.generic]]:
     """Numbers that sort as the column does, null least and NaN greatest."""
     array = arrays.one_array(column)
     nan = np.zeros(len(array), dtype=bool)
@@ -116,7 +118,7 @@ def _ranks(column: pa.ChunkedArray) -> list[Any]:
     return [nan, np.where(array.is_valid().to_numpy(zero_copy_only=False), ranks, 0)]
 
 
-def _differing(table: pa.Table, rows: Any, winners: Any) -> list[int]:
+def _differing(table: pa.Table, rows: Numbers, winners: Numbers) -> list[int]:
     """The winners that are not identical to every row they tie with."""
     losers, kept = (table.take(pa.array(r)) for r in (rows, winners))
     if identical_rows(losers, kept):

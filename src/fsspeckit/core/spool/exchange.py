@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.spool.parts import Numbers, Spool
 from fsspeckit.core.spool.store import Run, RunWriter, Store, one_batch
 
 Item = TypeVar("Item")
@@ -97,7 +97,7 @@ class Dealt:
         return None if run is None else pa.Table.from_batches(list(self.store.read(run)))
 
 
-def by_label(table: pa.Table, labels: Any) -> Labelled:
+def by_label(table: pa.Table, labels: Numbers) -> Labelled:
     """Rows grouped by their label, in order within it."""
     if len(labels) and bool((labels == labels[0]).all()):
         yield int(labels[0]), table

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.model import Match
-from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.spool.parts import Numbers, Spool
 from fsspeckit.core.spool.store import Run, Store
 
 HITS = pa.schema(
@@ -70,7 +69,7 @@ class Meeting:
     hits: Hits
 
 
-def hit_batch(file: int, row_group: int, positions: Any, rows: Any, offsets: Any) -> pa.RecordBatch:
+def hit_batch(file: int, row_group: int, positions: Numbers, rows: Numbers, offsets: Numbers) -> pa.RecordBatch:
     """Hits of one row group; `rows` are source rows numbered through."""
     part = np.searchsorted(offsets, rows, side="right") - 1
     columns = [np.full(len(rows), file), np.full(len(rows), row_group), positions, part, rows - offsets[part]]
@@ -88,7 +87,7 @@ def write_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[HitR
             yield HitRun(writer.finish(), files, parts)
 
 
-def _distinct(numbers: Any) -> frozenset[int]:
+def _distinct(numbers: Numbers) -> frozenset[int]:
     """Mostly there is one only, which is told at once."""
     if (numbers == numbers[0]).all():
         return frozenset([int(numbers[0])])

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import Match, MergeStrategy, Profile, Scan
 from fsspeckit.core.plan.confirm import KeyBatch, read_keys
 from fsspeckit.core.spool.exchange import Runner, Step
 from fsspeckit.core.spool.hits import HitRun, Hits, Meeting, hit_batch, write_hits
-from fsspeckit.core.spool.parts import RowId, Spool
+from fsspeckit.core.spool.parts import Numbers, RowId, Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.ordering import merged
@@ -53,15 +54,15 @@ class Lookup:
     def search(self, batches: Iterable[KeyBatch], file: int) -> Iterator[pa.RecordBatch]:
         """The hits of one file, a batch for each row group that has any."""
         for batch in batches:
-            found = self.index.find(batch.keys)
-            positions = np.flatnonzero(found >= 0)
+            source_rows = self.index.find(batch.keys)
+            positions = np.flatnonzero(source_rows >= 0)
             if len(positions):
-                rows = found[positions]
+                rows = source_rows[positions]
                 self.met[rows] = True
                 self.moved[rows[self._differ(batch.partitions, rows, positions)]] = True
                 yield hit_batch(file, batch.row_group, positions, rows, self._offsets)
 
-    def _differ(self, theirs: Sequence[pa.Array], rows: Any, positions: Any) -> Any:
+    def _differ(self, theirs: Sequence[pa.Array], rows: Numbers, positions: Numbers) -> npt.NDArray[np.bool_]:
         elsewhere = np.zeros(len(rows), dtype=bool)
         for ours, other in zip(self._partitions, theirs, strict=True):
             elsewhere |= keys.differ(ours.take(pa.array(rows)), other.take(pa.array(positions)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import Shape
@@ -27,6 +28,8 @@ INTERVAL_BYTES = 32 << 10
 
 RowId = tuple[int, int]
 """A row of the source: its part, and its number in it."""
+Numbers = npt.NDArray[np.integer]
+"""Rows, positions or labels by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Spool:
         return isinstance(self.store, LocalStore)
 
     @property
-    def offsets(self) -> Any:
+    def offsets(self) -> Numbers:
         """Where each part begins when the rows of all parts are numbered through."""
         return np.concatenate([[0], np.cumsum([part.rows for part in self.parts], dtype=np.int64)])
 
@@ -113,7 +116,7 @@ class Spool:
         columns = schema.plain_schema(self.shape.schema.field(name) for name in names)
         return canonical_keys(columns.empty_table(), self.shape).schema
 
-    def take(self, part: int, rows: Any) -> pa.Table:
+    def take(self, part: int, rows: Numbers) -> pa.Table:
         """Rows of a part by their numbers, in any order; only the batches that hold one are read."""
         starts = np.asarray(self.parts[part].rows_run.starts)
         if len(starts) == 1:
@@ -243,7 +246,7 @@ def _rows_by_partition(rows: pa.Table, shape: Shape) -> dict[tuple[Any, ...], in
     return dict(zip(partitions, np.bincount(codes).tolist(), strict=True))
 
 
-def numbered_partitions(rows: pa.Table, shape: Shape) -> tuple[Any, list[tuple[Any, ...]]]:
+def numbered_partitions(rows: pa.Table, shape: Shape) -> tuple[Numbers, list[tuple[Any, ...]]]:
     """A number per row, and the partition behind each number."""
     if not shape.partitions or not rows.num_rows:
         return np.zeros(rows.num_rows, dtype=np.int64), [()] if rows.num_rows else []

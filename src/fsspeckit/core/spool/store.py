@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol, Union
+from typing import BinaryIO, Protocol, Union
 
 import pyarrow as pa
 
@@ -199,7 +199,7 @@ class _FileWriter:
     folder: SharedFolder
     run: Run
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _writer: Any = None
+    _writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:

@@ -64,10 +64,10 @@ def doubtful_columns(schema: pa.Schema) -> list[int]:
     return [i for i, field in enumerate(schema) if _is_doubtful(field.type)]
 
 
-def _is_doubtful(kind: pa.DataType) -> bool:
-    if t.is_decimal(kind) or t.is_dictionary(kind):
+def _is_doubtful(dtype: pa.DataType) -> bool:
+    if t.is_decimal(dtype) or t.is_dictionary(dtype):
         return True
-    return any(_is_doubtful(kind.field(i).type) for i in range(kind.num_fields))
+    return any(_is_doubtful(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def check_values(table: pa.Table | pa.RecordBatch, columns: Sequence[int]) -> None:

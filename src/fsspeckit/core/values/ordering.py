@@ -47,11 +47,7 @@ def _big_endian(array: pa.Array) -> pa.Array:
     flipped[:, 0] ^= 0x80
     ordered = pa.Array.from_buffers(pa.binary(width), len(raw), [None, pa.py_buffer(flipped.tobytes())])
     masked = ordered.cast(pa.binary()).cast(pa.large_binary())
-    return masked if not array.null_count else _nulled(masked, array.is_valid())
-
-
-def _nulled(array: pa.Array, valid: pa.Array) -> pa.Array:
-    return pa.compute.if_else(valid, array, pa.scalar(None, array.type))
+    return pa.compute.if_else(array.is_valid(), masked, pa.scalar(None, masked.type)) if array.null_count else masked
 
 
 def merged(covers: Iterable[Sequence[tuple[Any, Any]] | None], limit: int = keys.MAX_INTERVALS) -> Intervals | None:

@@ -48,8 +48,8 @@ def _not_carried(dtype: Any) -> Any:
     names = [name for name, _ in dtype.children]
     if dtype.id == "struct" and (not names or "" in names):
         return dtype
-    found = (_not_carried(child) for _, child in dtype.children if not isinstance(child, int))
-    return next((wrong for wrong in found if wrong is not None), None)
+    within = (_not_carried(child) for _, child in dtype.children if not isinstance(child, int))
+    return next((wrong for wrong in within if wrong is not None), None)
 
 
 def check_booleans(schema: pa.Schema) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+
+import duckdb
 
 from fsspeckit.core.engine import Source
 from fsspeckit.core.local import LocalEngine
@@ -26,7 +27,12 @@ class DuckDBEngine(LocalEngine):
     memory_bound = 128 << 20
     spool_bytes = 32 << 20
 
-    def __init__(self, connect: Callable[[], Any], access: Access | None = None, use_merge: bool | None = None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        access: Access | None = None,
+        use_merge: bool | None = None,
+    ) -> None:
         super().__init__(min(4, os.cpu_count() or 1))
         self._connect, self._access, self._use_merge = connect, access or Access(), use_merge
 

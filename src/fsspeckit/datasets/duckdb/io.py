@@ -36,7 +36,7 @@ from fsspeckit.datasets.scan import read_dataset
 
 logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")
-_AS_GIVEN: Any = object()
+_AS_CONSTRUCTED: Any = object()
 _creating = threading.Lock()
 
 
@@ -79,7 +79,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
     ) -> None:
         check_use_merge(use_merge)
         _check_connection(connection)
-        self._given = connection
+        self._users_connection = connection
         self._own: Any = None
         access = Access(filesystem, storage_options)
         super().__init__(DuckDBEngine(self._connection, access, use_merge), access)
@@ -93,7 +93,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_GIVEN,
+        use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[MergeOptions],
     ) -> MergeResult:
         """See `DatasetIO.merge`. `source_sql` is one query to take the source from; `use_merge` as of the class."""
@@ -109,7 +109,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_GIVEN,
+        use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `source_sql` and `use_merge` as of `merge`."""
@@ -138,7 +138,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         key_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_GIVEN,
+        use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
         """See `DatasetIO.write_parquet_dataset`; `source_sql` and `use_merge` as of `merge`."""
@@ -161,13 +161,13 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
     def _connection(self) -> Any:
-        if self._given is not None:
-            return self._given
+        if self._users_connection is not None:
+            return self._users_connection
         with _creating:
             if self._own is None:
                 self._own = _private_database()
@@ -175,11 +175,11 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
 
     @contextmanager
     def _call(
-        self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _AS_GIVEN
+        self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _AS_CONSTRUCTED
     ) -> Iterator[DatasetIO[pa.Table]]:
         """One call, with or without MERGE as it asks for; DuckDB's errors become ours."""
         engine = self._engine
-        if use_merge is not _AS_GIVEN:
+        if use_merge is not _AS_CONSTRUCTED:
             check_use_merge(use_merge)
             engine = DuckDBEngine(self._connection, self._access, use_merge)
         with _translated(operation, path, strategy, key_columns):

@@ -67,8 +67,8 @@ def _check_query(text: str, connection: Any) -> None:
     if not isinstance(text, str):
         raise ArgumentError(f"source_sql takes SQL text, not {type(text).__name__}; give other sources as data.")
     with closing(connection.cursor()) as cursor:
-        kinds = [statement.type for statement in cursor.extract_statements(text)]
-    if kinds == [duckdb.StatementType.SELECT] and not _changes_something(text):
+        statements = [statement.type for statement in cursor.extract_statements(text)]
+    if statements == [duckdb.StatementType.SELECT] and not _changes_something(text):
         return
     if "pivot" in text.lower():  # several statements in disguise: they leave a type behind
         raise ArgumentError("source_sql must be one query. A PIVOT is one if it lists its values: ON … IN (…).")
@@ -78,11 +78,11 @@ def _check_query(text: str, connection: Any) -> None:
 def _changes_something(text: str) -> bool:
     """Does a CTE insert, update, delete or copy, as DuckDB 2 lets it?"""
     raw = text.encode()
-    tokens = [(at, kind) for at, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    tokens = [(at, token_type) for at, token_type in duckdb.tokenize(text) if token_type != duckdb.token_type.comment]
     return any(
         raw[before : before + 1] in (b"(", b")") and _CHANGE.match(raw, at) is not None
-        for (before, _), (at, kind) in pairwise(tokens)
-        if kind == duckdb.token_type.keyword
+        for (before, _), (at, token_type) in pairwise(tokens)
+        if token_type == duckdb.token_type.keyword
     )
 
 

@@ -53,10 +53,10 @@ def parse_version(text: str) -> Version:
     >>> parse_version("v1.4.1"), parse_version("10.2.3")
     ((1, 4, 1), (10, 2, 3))
     """
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)(?![\d.])", text)
-    if found is None:
+    numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)(?![\d.])", text)
+    if numbers is None:
         raise ValueError(f"unexpected version {text!r}")
-    major, minor, patch = map(int, found.groups())
+    major, minor, patch = map(int, numbers.groups())
     return major, minor, patch
 
 

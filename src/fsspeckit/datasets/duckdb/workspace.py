@@ -41,8 +41,8 @@ class Workspace:
         """Execute a statement; what comes back is small."""
         logger.debug("%s", sql)
         with self._lock:
-            found: list[tuple[Any, ...]] = self._cursor.execute(sql).fetchall()
-            return found
+            rows: list[tuple[Any, ...]] = self._cursor.execute(sql).fetchall()
+            return rows
 
     def fetch(self, sql: str) -> pa.Table:
         """The rows of a query or of a RETURNING clause, as Arrow."""
