@@ -29,7 +29,8 @@ from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import thrift
 from fsspeckit.core.target.chunks import check_chunks
-from fsspeckit.core.target.footers import leaf_count, open_source, reading
+from fsspeckit.core.target.common import leaf_count
+from fsspeckit.core.target.footers import open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.spans import CannotCopy

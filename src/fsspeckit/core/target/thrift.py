@@ -70,6 +70,21 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
     return fields, at + 1
 
 
+def end_of_field(data: bytes, number: int) -> int:
+    """Where a field of the struct that begins the bytes ends."""
+    at = last = 0
+    try:
+        while header := data[at]:
+            last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
+            kind = header & 0x0F
+            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST)[1]
+            if last == number:
+                return at
+    except IndexError:
+        raise Damaged("its footer is cut off") from None
+    raise Damaged(f"its footer has no field {number}")
+
+
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)
@@ -132,6 +147,11 @@ def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Str
         if number in fields:
             raise Damaged(f"its footer has field {number} twice")
         kind = header & 0x0F
+        if kind in (I32, I64) and data[at] < 0x80:  # most fields are small numbers, and footers have thousands of them
+            small = data[at]
+            fields[number] = (kind, (small >> 1) ^ -(small & 1))
+            at += 1
+            continue
         value, at = (None, at) if kind in (TRUE, FALSE) else _read_value(data, at, kind, depth)
         fields[number] = (kind, value)
 
