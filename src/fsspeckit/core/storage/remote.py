@@ -86,6 +86,13 @@ class FsspecStorage:
     def open_input(self, path: str) -> Any:
         return pa.PythonFile(self.fs.open(path, "rb"), mode="r")
 
+    def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
+        """Nobody can tell: these file systems say no more of a file than its size and, maybe, a time."""
+        return False
+
+    def identity(self, root: str) -> str | None:
+        return None
+
     def open_output(self, path: str, final: str = "") -> Any:
         return self.fs.open(path, "wb")
 

@@ -60,6 +60,7 @@ def read_footer(
     with reading(location, info.path):
         with location.storage.open_input(location.at(info.path)) as source:
             tail = tail_bytes(source)
+            certain = location.storage.is_listed(location.at(info.path), source, info)
         raw, file = footer_of(tail), pq.ParquetFile(pa.BufferReader(tail))  # a footer's offsets do not matter to it
         metadata = file.metadata
         _check_counts(metadata)
@@ -82,6 +83,7 @@ def read_footer(
         common.calendar,
         common.collated,
         common.by_spark,
+        certain,
     )
 
 
@@ -97,6 +99,25 @@ def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None
         file = open_source(opened.enter_context(location.storage.open_input(location.at(path))), metadata)
         opened.pop_all()
     return file
+
+
+def open_planned(location: Location, footer: Footer) -> pq.ParquetFile:
+    """Open a file of the plan. Where the footer at hand came without its metadata, the file has to agree with it."""
+    file = open_parquet(location, footer.path, footer.metadata)
+    try:
+        check_planned(location, footer, file)
+    except UnreadableFileError:
+        file.close(force=True)
+        raise
+    return file
+
+
+def check_planned(location: Location, footer: Footer, file: pq.ParquetFile) -> None:
+    """Is this the file whose footer was planned with, in another process or another day?"""
+    if footer.metadata is None:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        if [(g.num_rows, g.total_byte_size) for g in groups] != [(g.rows, g.bytes) for g in footer.row_groups]:
+            raise unreadable(location, footer.path, "it was changed or replaced since its footer was read")
 
 
 def open_source(source: Any, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
