@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -298,6 +300,13 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.folder() == "/home/ada/.cache/fsspeckit"
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache.folder() == "/caches/fsspeckit"
+
+
+def test_the_variable_is_no_cause_for_a_warning(tmp_path: Path) -> None:
+    program = "import fsspeckit, fsspeckit.api, fsspec; print(fsspec.config.conf)"
+    environment = {**os.environ, cache.VARIABLE: str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{}\n", "")
 
 
 def test_few_files_leave_the_cache_alone(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

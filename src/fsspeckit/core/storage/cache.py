@@ -1,7 +1,7 @@
 """The user's cache folder: files that may go at any time, and are read with suspicion.
 
-A cache that cannot be read or written is no cache, never an error. `PARQUET_FOOTER_CACHE` names another folder, or says
-`off`. (It is not called FSSPECKIT_…: fsspec warns of every variable that begins with its name.)
+A cache that cannot be read or written is no cache, never an error. `FSSPECKIT_CACHE` names another folder, or says
+`off`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 
-VARIABLE = "PARQUET_FOOTER_CACHE"
+VARIABLE = "FSSPECKIT_CACHE"
 LARGEST = 64 << 20
 """No cache file has more bytes."""
 ALL_TOGETHER = 512 << 20
