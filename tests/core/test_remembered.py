@@ -51,14 +51,17 @@ def lake(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The data files that are opened from now on."""
     paths: list[str] = []
-    really = LocalStorage.open_input
+    for verb in ("open_input", "open_input_end"):
+        monkeypatch.setattr(LocalStorage, verb, _noting(getattr(LocalStorage, verb), paths))
+    return paths
 
-    def open_input(self: LocalStorage, path: str) -> Any:
+
+def _noting(really: Callable[[LocalStorage, str], Any], paths: list[str]) -> Callable[[LocalStorage, str], Any]:
+    def opening(self: LocalStorage, path: str) -> Any:
         paths.append(os.path.basename(path))
         return really(self, path)
 
-    monkeypatch.setattr(LocalStorage, "open_input", open_input)
-    return paths
+    return opening
 
 
 def source(*ids: int) -> pa.Table:
@@ -307,6 +310,19 @@ def test_the_variable_is_no_cause_for_a_warning(tmp_path: Path) -> None:
     environment = {**os.environ, cache.VARIABLE: str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("{}\n", "")
+
+
+def test_what_no_file_refers_to_any_more_is_forgotten(lake: Path) -> None:
+    called = repr((str(lake), ["id"]))
+    for turn in range(3):
+        marked = {name(n): table(n).replace_schema_metadata({"turn": str(turn)}) for n in range(2 + turn)}
+        write_lake(lake, marked)
+        plan(lake, 5)
+    kept = memory.Memory.of(cache.load(called), ["id"])
+    assert len(kept.commons) == 2
+    assert footers(lake) == [
+        replace(f, metadata=None) for f in read_footers(locate(lake), list_files(locate(lake)), ["id"])
+    ]
 
 
 def test_few_files_leave_the_cache_alone(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ class Storage(Protocol):
     def is_plain(self, path: str) -> bool: ...
     def names(self, folder: str) -> list[str]: ...
     def open_input(self, path: str) -> Any: ...
+    def open_input_end(self, path: str) -> Any:
+        """Open a file of which no more than the footer is asked for."""
+
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Is what was read of an open file of the very file that a listing told of?"""
 

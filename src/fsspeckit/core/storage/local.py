@@ -17,6 +17,7 @@ import pyarrow.fs
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked, skipped_folder
+from fsspeckit.core.storage.end import FileEnd
 
 _Entry = tuple[str, "os.DirEntry[str]"]
 
@@ -91,6 +92,9 @@ class LocalStorage:
 
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
+
+    def open_input_end(self, path: str) -> Any:
+        return FileEnd(path)
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Whoever writes to a file, or puts another into its place, cannot but change one of these."""

@@ -137,6 +137,9 @@ class StoreStorage:
                 return pa.PythonFile(TailFile(*elsewhere, path), mode="r")
         return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
 
+    def open_input_end(self, path: str) -> Any:
+        return self.open_input(path)
+
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Every range is asked for by the ETag that is known, so it remains to see whether that is still this one."""
         known = self._known.get(path)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core.target import ledger, thrift
+from fsspeckit.core.target.bounds import Leaf
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar
 from fsspeckit.core.values.collations import collations
 
@@ -20,13 +21,13 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """All that a footer says beside its row groups; fields as of `model.Footer`, `leaves` as of `leaf_indexes`."""
+    """All that a footer says beside its row groups; fields as of `model.Footer`."""
 
     head: bytes
     entries: Mapping[bytes, bytes] | None
     created_by: str
     schema: pa.Schema
-    leaves: Mapping[str, int]
+    leaves: tuple[Leaf, ...]
     ledger: Mapping[str, str]
     int96: frozenset[str]
     calendar: Calendar
@@ -36,15 +37,17 @@ class Common:
     @classmethod
     def of(cls, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> Common:
         entries = metadata.metadata
+        calendar, columns = Calendar.of(entries), metadata.schema
+        leaves = leaf_indexes(schema, metadata.num_columns).items()
         return cls(
             raw[: thrift.end_of_field(raw, _SCHEMA)],
             entries,
             metadata.created_by,
             schema,
-            leaf_indexes(schema, metadata.num_columns),
+            tuple(Leaf.of(name, index, columns.column(index), calendar) for name, index in leaves),
             ledger.recorded(entries),
             int96_columns(schema, metadata),
-            Calendar.of(entries),
+            calendar,
             collations(entries),
             SPARK_VERSION in (entries or {}),
         )

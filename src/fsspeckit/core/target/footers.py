@@ -5,28 +5,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.errors import UnreadableFileError
-from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
+from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.parallel import in_handfuls
 from fsspeckit.core.storage import LocalStorage, Location
+from fsspeckit.core.target.bounds import row_group
 from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.target.common import Known, has_int96
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
 from fsspeckit.core.target.thrift import Damaged
-from fsspeckit.core.values.calendars import Calendar, days_of
 
 # Footers at once: a disk answers at once, and Python does one thing at a time; a store takes its time.
 _DISK_THREADS = 2
 _REQUESTS = 32
-_EXACT = Context(prec=80)
-_NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 
 
 def read_footers(
@@ -58,20 +55,20 @@ def read_footer(
     """The footer of one file; `known` is what others had in common, which is not worked out again."""
     known = known or Known()
     with reading(location, info.path):
-        with location.storage.open_input(location.at(info.path)) as source:
+        with location.storage.open_input_end(location.at(info.path)) as source:
             tail = tail_bytes(source)
             certain = location.storage.is_listed(location.at(info.path), source, info)
         raw, file = footer_of(tail), pq.ParquetFile(pa.BufferReader(tail))  # a footer's offsets do not matter to it
         metadata = file.metadata
         _check_counts(metadata)
         common = known.find(raw, metadata) or known.learn(raw, _arrow_schema(file, tail), metadata)
-        leaves = {n: i for n, i in common.leaves.items() if columns is None or n in columns}
+        leaves = [leaf for leaf in common.leaves if columns is None or leaf.column in columns]
         if all_chunks or columns is None:
             told = check_chunks(raw, metadata.schema)
         else:
-            told = check_flat_chunks(raw, metadata, leaves.values())
-        leaves = {name: leaf for name, leaf in leaves.items() if leaf in told}
-        groups = tuple(_row_group(metadata, i, leaves, common.calendar) for i in range(metadata.num_row_groups))
+            told = check_flat_chunks(raw, metadata, leaves)
+        leaves = [leaf for leaf in leaves if leaf.index in told]
+        groups = tuple(row_group(metadata.row_group(i), leaves) for i in range(metadata.num_row_groups))
     return Footer(
         info,
         common.schema,
@@ -188,66 +185,3 @@ def unreadable(location: Location, path: str, why: object) -> UnreadableFileErro
 def int96_unit(metadata: pq.FileMetaData) -> str:
     """Spark and Hive write microseconds, of years that nanoseconds cannot reach; others write nanoseconds."""
     return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
-
-
-def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int], calendar: Calendar) -> RowGroup:
-    group = metadata.row_group(index)
-    bounds = {}
-    for name, leaf in wanted.items():
-        found = _bounds(group.column(leaf), metadata.schema.column(leaf), group.num_rows)
-        if found is not None and calendar.dates and metadata.schema.column(leaf).logical_type.type == "DATE":
-            found = _corrected(found)
-        if found is not None:
-            bounds[name] = found
-    return RowGroup(group.num_rows, group.total_byte_size, bounds)
-
-
-def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -> Bounds | None:
-    """Bounds that hold for every non-null value, or `None` if the statistics prove nothing."""
-    if chunk.physical_type != column.physical_type:  # PyArrow takes one for the other, and ends the process
-        raise Damaged(
-            f"a chunk of column {column.path!r} is {chunk.physical_type}, and its schema {column.physical_type}"
-        )
-    stats = chunk.statistics if chunk.is_stats_set else None
-    if stats is None:
-        return None
-    nulls = stats.null_count if stats.has_null_count else None
-    if nulls == rows:
-        return Bounds(None, None, nulls)
-    if not stats.has_min_max:
-        return None
-    lower, upper = (order_value(raw, column) for raw in (stats.min_raw, stats.max_raw))
-    if lower is None or upper is None or lower != lower or upper != upper:
-        return None
-    return Bounds(lower, upper, nulls)
-
-
-def _corrected(bounds: Bounds) -> Bounds:
-    """Days of the hybrid calendar keep their order."""
-    if bounds.lower is None:
-        return bounds
-    lower, upper = days_of([bounds.lower, bounds.upper]).tolist()
-    return Bounds(lower, upper, bounds.nulls)
-
-
-def order_value(raw: Any, column: pq.ColumnSchema) -> Any:
-    """A raw statistic as an order value; `None` for types whose order is not defined."""
-    physical, logical = column.physical_type, column.logical_type
-    kind = logical.type
-    if physical == "INT96" or kind in ("INTERVAL", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"):
-        return None
-    if kind == "DECIMAL":
-        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return _EXACT.scaleb(Decimal(unscaled), -column.scale)
-    if kind in ("TIMESTAMP", "TIME"):
-        return raw * _NANOS[_unit(logical)]
-    if kind == "INT" and raw < 0 and column.converted_type.startswith("UINT"):
-        return raw + (1 << (32 if physical == "INT32" else 64))
-    return int(raw) if physical == "BOOLEAN" else raw
-
-
-def _unit(logical: Any) -> str:
-    text = str(logical)
-    if "nano" in text:
-        return "NANOS"
-    return "MICROS" if "micro" in text else "MILLIS"

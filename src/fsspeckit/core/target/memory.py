@@ -67,9 +67,16 @@ class Memory:
         partition = parse_hive_partition_path(info.path)
         return Footer(info, schema, row_groups, partition, None, ledger, int96, calendar, collated, by_spark, True)
 
+    def _kept(self, infos: Iterable[FileInfo]) -> tuple[dict[str, list[Any]], list[Any]]:
+        """The files that are still the same, and of what footers share only what these refer to."""
+        same = [file for _, file in self._same(infos)]
+        used = {number: place for place, number in enumerate(sorted({number for _, _, number, _ in same}))}
+        files = {path: [path, identity, used[number], groups] for path, identity, number, groups in same}
+        return files, [self.commons[number] for number in used]
+
     def with_footers(self, infos: Iterable[FileInfo], footers: Iterable[Footer]) -> Memory:
         """With footers that were read now, and without files that are no longer there, or no longer the same."""
-        files, commons = {info.path: file for info, file in self._same(infos)}, list(self.commons)
+        files, commons = self._kept(infos)
         numbers = {json.dumps(common): number for number, common in enumerate(commons)}
         texts: dict[tuple[Any, ...], str | None] = {}
         for footer in footers:

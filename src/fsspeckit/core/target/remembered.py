@@ -26,12 +26,14 @@ Read = Callable[[list[FileInfo]], list[Footer]]
 
 def remembered(location: Location, files: Iterable[FileInfo], columns: Sequence[str], read: Read) -> list[Footer]:
     """The footers of files, with bounds of `columns`: out of the cache, else by `read`."""
-    infos, name = list(files), _name(location, columns)
-    few = _FEW_ON_DISK if isinstance(location.storage, LocalStorage) else _FEW_IN_STORE
-    if name is None or len(infos) < few or cache.folder() is None:
+    infos, few = list(files), _FEW_ON_DISK if isinstance(location.storage, LocalStorage) else _FEW_IN_STORE
+    name = None if len(infos) < few or cache.folder() is None else _name(location, columns)
+    if name is None:
         return read(infos)
     now, memory = time.time_ns(), Memory.of(cache.load(name), columns)
     footers = {footer.path: footer for footer in memory.recall(infos)}
+    if not footers:
+        memory = Memory.of(None, columns)
     missing = [info for info in infos if info.path not in footers]
     fresh = read(missing) if missing else []
     settled = [footer for footer in fresh if footer.certain and _is_settled(footer.info, now)]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from fsspeckit.core.target import thrift
 
 MAGIC = b"PAR1"
-# What is read at once of the end of a file. On a disk a second read costs little, and few footers are longer.
+# What PyArrow reads at once of the end of a file, too.
 _TAIL = 64 << 10
-_DISK_TAIL = 8 << 10
 
 
 def footer_bytes(source: Any) -> bytes:
@@ -22,7 +19,7 @@ def footer_bytes(source: Any) -> bytes:
 def tail_bytes(source: Any) -> bytes:
     """The end of an open file with all of its footer in it, as far as the file is that long."""
     size = source.size()
-    tail = _last(source, size, _DISK_TAIL if isinstance(source, pa.OSFile) else _TAIL)
+    tail = _last(source, size, getattr(source, "at_once", _TAIL))
     length = int.from_bytes(tail[-8:-4], "little") + 8
     return tail if length <= len(tail) or tail[-4:] != MAGIC else _last(source, size, length)
 

@@ -147,12 +147,15 @@ def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Str
         if number in fields:
             raise Damaged(f"its footer has field {number} twice")
         kind = header & 0x0F
-        if kind in (I32, I64) and data[at] < 0x80:  # most fields are small numbers, and footers have thousands of them
-            small = data[at]
-            fields[number] = (kind, (small >> 1) ^ -(small & 1))
+        value: Any = None
+        if kind in (I32, I64):  # most fields are numbers, and footers have thousands of them
+            value = data[at]
             at += 1
-            continue
-        value, at = (None, at) if kind in (TRUE, FALSE) else _read_value(data, at, kind, depth)
+            if value >= 0x80:
+                value, at = _read_varint(data, at - 1)
+            value = (value >> 1) ^ -(value & 1)
+        elif kind not in (TRUE, FALSE):
+            value, at = _read_value(data, at, kind, depth)
         fields[number] = (kind, value)
 
 
