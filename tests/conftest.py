@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from fsspeckit.api import dataset_io
+from fsspeckit.core.storage import cache
 from fsspeckit.datasets.options import EngineName
 
 ENGINES = (*get_args(EngineName), "duckdb-union")
@@ -32,6 +36,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--place") != "disk":
         items[:] = [item for item in items if item.get_closest_marker("disk") is None]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_all_tests() -> Iterator[None]:
+    """No test writes into the cache folder of whoever runs it; processes that tests start do not either."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cache.VARIABLE, os.path.join(folder, "cache"))
+        yield
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for one test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(cache.VARIABLE, str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# fsspec takes every variable that begins like its name for one of its own, and says that it does not know ours.
+warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", UserWarning, r"fsspec\.config")
 
 # Not in `__all__`: their libraries may not be installed, and `from fsspeckit import *` is to work all the same.
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}

@@ -41,6 +41,7 @@ class Port:
     """The store as one writer reaches it. Every request waits for its turn."""
 
     place = "s3://memory"
+    endpoint = ""
 
     def __init__(self, world: World, number: int) -> None:
         self._world, self._number = world, number

@@ -18,6 +18,7 @@ class MemoryObjects:
     """One bucket; `writer` marks the upload ids of whoever reaches it, so that they do not depend on others' turns."""
 
     place = "s3://memory"
+    endpoint = ""
 
     def __init__(self, writer: str = "w", of: MemoryObjects | None = None) -> None:
         self.writer, self._count = writer, itertools.count()

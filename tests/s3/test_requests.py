@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -33,6 +38,38 @@ def test_one_file_of_two_hundred(
     plan = dataset_io(name).plan(SOURCE, url, "update", ["id"])
     assert plan.updated == 1
     assert len(moto.requests) <= 30, "the ends of files are known by their ETags"
+
+
+PLAN = """
+import sys, pyarrow as pa
+from fsspeckit.api import dataset_io
+source = pa.table({"id": [1234], "x": ["new"]})
+plan = dataset_io(sys.argv[1]).plan(source, sys.argv[2], "upsert", ["id"])
+print(plan.updated, plan.inserted)
+"""
+
+
+def plan_in_a_new_process(name: str, url: str) -> list[int]:
+    """How many rows would be updated, and inserted."""
+    done = subprocess.run([sys.executable, "-c", PLAN, name, url], check=True, capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "duckdb"])
+def test_a_new_process_remembers_footers(
+    name: str, moto: Moto, moto_bucket: Bucket, prefix: str, cache_folder: Path
+) -> None:
+    url = moto_bucket.write(prefix, FILES)
+    time.sleep(3.1)  # stores tell times in whole seconds, and the last two are not trusted
+    assert plan_in_a_new_process(name, url) == [1, 0]
+    assert len(moto.requests) >= 200
+    moto.requests.clear()
+    assert plan_in_a_new_process(name, url) == [1, 0]
+    assert len(moto.requests) <= 30, moto.counts()
+    moto_bucket.write(prefix, {"f123.parquet": FILES["f123.parquet"].slice(0, 3)})
+    moto.requests.clear()
+    assert plan_in_a_new_process(name, url) == [0, 1]
+    assert len(moto.requests) <= 30, "one footer more"
 
 
 def test_columns_that_lie_together_are_one_request(

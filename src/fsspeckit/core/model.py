@@ -103,13 +103,18 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as the listing saw it; `same_as` tells that nobody touched the file in between."""
+    """A file as the listing saw it; `same_as` tells that nobody touched the file in between.
+
+    A change of its mode or of its links moves `ctime_ns` as well, so a merge does not go by it; caches do.
+    """
 
     path: str
     size: int
     mtime_ns: int
     inode: int = 0
     etag: str = ""
+    ctime_ns: int = field(default=0, compare=False)
+    device: int = field(default=0, compare=False)
 
     def same_as(self, other: FileInfo) -> bool:
         """Is it still the same file? Where there are ETags they say it; the times of a store do not."""
@@ -141,6 +146,7 @@ class Footer:
     `int96` are the columns that hold INT96 timestamps, on top or within; `calendar` is what dates and instants are
     counted in, `collated` names the columns whose text Spark compares otherwise than byte by byte.
     What is required in a file `by_spark` is no promise: Spark itself reads every column as one that may be null.
+    It is `certain` if it was read of the very file that `info` tells of, and no other was in its place meanwhile.
     """
 
     info: FileInfo
@@ -153,6 +159,7 @@ class Footer:
     calendar: Calendar = field(default_factory=Calendar)
     collated: Mapping[str, str] = field(default_factory=dict)
     by_spark: bool = False
+    certain: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What travels to another process is without the bulk that whoever opens the file reads anyway."""
@@ -244,7 +251,8 @@ class Match:
     moved_samples: tuple[tuple[Any, ...], ...] = ()
 
     def rows_in(self, path: str) -> int:
-        return sum(self.rows.get(path, {}).values())
+        groups = self.rows.get(path)
+        return sum(groups.values()) if groups else 0
 
     @property
     def total(self) -> int:

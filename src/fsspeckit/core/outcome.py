@@ -74,8 +74,8 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
 
 def describe(location: Location, planned: Planned) -> MergePlan:
     """The plan: exact counts, and what would happen to every file and why."""
-    counts, touched = planned.counts, {f.path for f in planned.touched}
-    copied = sum(_copied(planned, footer) for footer in planned.touched)
+    counts, touched = planned.counts, {f.path: f for f in planned.touched}
+    copied = sum(_copied(planned, footer) for footer in touched.values())
     return MergePlan(
         strategy=planned.request.strategy.value,
         key_columns=planned.shape.keys,
@@ -88,7 +88,7 @@ def describe(location: Location, planned: Planned) -> MergePlan:
         files=tuple(_file_plan(location, planned, p, p.footer.path in touched) for p in planned.pruned),
         hints=tuple(_hints(planned)),
         bytes_copied=copied,
-        bytes_encoded=sum(footer.info.size for footer in planned.touched) - copied,
+        bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
     )
 
 

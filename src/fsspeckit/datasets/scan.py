@@ -18,9 +18,9 @@ from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target.chunks import check_chunks
+from fsspeckit.core.target.common import has_int96
 from fsspeckit.core.target.footers import (
     checked_footer,
-    has_int96,
     int96_unit,
     open_parquet,
     read_footers,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.footers import open_parquet
+from fsspeckit.core.target.footers import open_planned
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.partitions import value_array
 from fsspeckit.core.values import arrays, keys
@@ -36,7 +36,7 @@ def read_keys(location: Location, scan: Scan, shape: Shape) -> Iterator[KeyBatch
     """Key columns of the row groups to scan; partition columns too where a key could move."""
     compared = () if shape.partition_in_key else shape.partitions
     location.expect(scan.footer.info)
-    with open_parquet(location, scan.footer.path, scan.footer.metadata) as file:
+    with open_planned(location, scan.footer) as file:
         for group in scan.row_groups:
             rows = scan.footer.row_groups[group].rows
             read = _ColumnReader(location, scan.footer, file, group, rows, shape)

@@ -53,17 +53,21 @@ class Pruned:
 
 
 def prune(files: Iterable[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
-    return [_prune_file(footer, shape, profile, partitions) for footer in files]
+    telling: dict[tuple[int, frozenset[str]], Mapping[str, Intervals]] = {}  # once for all files of a schema
+    pruned = []
+    for footer in files:
+        alike = id(footer.schema), frozenset(footer.partition)
+        if alike not in telling:
+            telling[alike] = {n: i for n, i in profile.intervals.items() if not _tells_nothing(footer, shape, n)}
+        values = partitions.values(footer)
+        elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
+        pruned.append(_prune_file(footer, telling[alike], elsewhere, shape.partition_in_key))
+    return pruned
 
 
-def _prune_file(footer: Footer, shape: Shape, profile: Profile, partitions: PartitionMap) -> Pruned:
-    values = partitions.values(footer)
-    elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
-    if elsewhere and shape.partition_in_key:
+def _prune_file(footer: Footer, intervals: Mapping[str, Intervals], elsewhere: bool, partition_in_key: bool) -> Pruned:
+    if elsewhere and partition_in_key:
         return Pruned(footer, (), "partition holds no source row", guard=False)
-    intervals = {
-        n: column_intervals for n, column_intervals in profile.intervals.items() if not _tells_nothing(footer, shape, n)
-    }
     survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals))
     if not survivors:
         reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"

@@ -19,7 +19,7 @@ from pyarrow import types as t
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_encodings
 from fsspeckit.core.rewrite.patch import patched
 from fsspeckit.core.target import spans, thrift
-from fsspeckit.core.target.footers import leaf_indexes
+from fsspeckit.core.target.common import leaf_indexes
 from fsspeckit.core.values import arrays
 
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.footers import has_int96, int96_unit, reading
+from fsspeckit.core.target.common import has_int96
+from fsspeckit.core.target.footers import int96_unit, reading
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.values import arrays
 

@@ -30,7 +30,8 @@ from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import thrift
 from fsspeckit.core.target.chunks import check_chunks
-from fsspeckit.core.target.footers import leaf_count, open_source, reading
+from fsspeckit.core.target.common import leaf_count
+from fsspeckit.core.target.footers import check_planned, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.spans import CannotCopy
@@ -81,6 +82,7 @@ def rewrite_file(
         with reading(location, path):
             source = stack.enter_context(location.storage.open_input(location.at(path)))
             file = open_source(source, job.footer.metadata)
+        check_planned(location, job.footer, file)
         merge = _Merge(location, shape, job, source, file, replacements, threads)
         return merge.into_one_file() if job.fresh is None else merge.into_fresh_files(job.fresh)
 

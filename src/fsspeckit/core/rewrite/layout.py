@@ -20,7 +20,7 @@ from fsspeckit.core.model import Footer, WriteOptions
 from fsspeckit.core.rewrite.encodings import encoding_options, repeats
 from fsspeckit.core.rewrite.graft import Graft
 from fsspeckit.core.target import thrift
-from fsspeckit.core.target.footers import leaf_count
+from fsspeckit.core.target.common import leaf_count
 from fsspeckit.core.values import arrays, schema
 from fsspeckit.core.values.calendars import flags
 

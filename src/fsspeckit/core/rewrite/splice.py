@@ -20,7 +20,7 @@ from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.writer import storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
-from fsspeckit.core.target.footers import leaf_count
+from fsspeckit.core.target.common import leaf_count
 from fsspeckit.core.target.spans import CannotCopy, Chunk
 from fsspeckit.core.target.tail import MAGIC, footer_bytes
 

@@ -36,6 +36,15 @@ class Storage(Protocol):
     def is_plain(self, path: str) -> bool: ...
     def names(self, folder: str) -> list[str]: ...
     def open_input(self, path: str) -> Any: ...
+    def open_input_end(self, path: str) -> Any:
+        """Open a file of which no more than the footer is asked for."""
+
+    def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
+        """Is what was read of an open file of the very file that a listing told of?"""
+
+    def identity(self, root: str) -> str | None:
+        """What tells this folder from all others, in every process of this user; `None` if nothing does."""
+
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None: ...
     def open_output(self, path: str, final: str = "") -> Any:
         """Open a file in staging, or a scratch file. A store has to know `final`, its place in the data set."""

@@ -17,6 +17,7 @@ import pyarrow.fs
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked, skipped_folder
+from fsspeckit.core.storage.end import FileEnd
 
 _Entry = tuple[str, "os.DirEntry[str]"]
 
@@ -91,6 +92,17 @@ class LocalStorage:
 
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
+
+    def open_input_end(self, path: str) -> Any:
+        return FileEnd(path)
+
+    def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
+        """Whoever writes to a file, or puts another into its place, cannot but change one of these."""
+        now = _info(info.path, os.fstat(source.fileno()))
+        return now == info and now.ctime_ns == info.ctime_ns
+
+    def identity(self, root: str) -> str | None:
+        return root
 
     def open_output(self, path: str, final: str = "") -> Any:
         if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
@@ -224,7 +236,9 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def _info(path: str, found: os.stat_result) -> FileInfo:
-    return FileInfo(path, found.st_size, found.st_mtime_ns, found.st_ino)
+    return FileInfo(
+        path, found.st_size, found.st_mtime_ns, found.st_ino, ctime_ns=found.st_ctime_ns, device=found.st_dev
+    )
 
 
 def _fsync(path: str, flags: int) -> None:

@@ -49,6 +49,10 @@ class Objects(Protocol):
     def place(self) -> str:
         """The bucket as a URL, for messages."""
 
+    @property
+    def endpoint(self) -> str:
+        """Where the store answers: two stores may have buckets of one name."""
+
     def get(self, key: str) -> tuple[bytes, str] | None:
         """An object and its ETag."""
 

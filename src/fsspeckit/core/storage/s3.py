@@ -73,6 +73,10 @@ class S3Objects:
     def place(self) -> str:
         return f"s3://{self.bucket}"
 
+    @property
+    def endpoint(self) -> str:
+        return self._place[0] or ""
+
     def get(self, key: str) -> tuple[bytes, str] | None:
         def ask() -> tuple[bytes, str]:
             answer = obstore.get(self._quick_store, key)

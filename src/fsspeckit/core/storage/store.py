@@ -137,6 +137,17 @@ class StoreStorage:
                 return pa.PythonFile(TailFile(*elsewhere, path), mode="r")
         return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
 
+    def open_input_end(self, path: str) -> Any:
+        return self.open_input(path)
+
+    def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
+        """Every range is asked for by the ETag that is known, so it remains to see whether that is still this one."""
+        known = self._known.get(path)
+        return bool(info.etag) and known is not None and (known.etag, known.size) == (info.etag, info.size)
+
+    def identity(self, root: str) -> str | None:
+        return f"{self.objects.endpoint} {self.url(root)}"
+
     def expect(self, path: str, info: FileInfo) -> None:
         """As if it had been listed here: executors are told of files that the driver listed."""
         if info.etag:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import pyarrow.parquet as pq
 
 from fsspeckit.core.target import thrift
+from fsspeckit.core.target.bounds import Leaf
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics in parquet.thrift
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
@@ -42,23 +43,22 @@ def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> fro
     return frozenset(range(len(leaves))) - cut
 
 
-def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collection[int]) -> frozenset[int]:
+def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collection[Leaf]) -> frozenset[int]:
     """The same of some top-level columns, without reading all of the footer: plans look at thousands of them.
 
     The physical type comes before the name; PyArrow tells it without harm.
     """
-    whole = set(leaves)
+    whole = {leaf.index for leaf in leaves}
     for leaf in leaves:
-        column = metadata.schema.column(leaf)
         try:
-            chunks = list(_chunks_named(footer, column.name))
+            chunks = list(_chunks_named(footer, leaf.name))
         except thrift.Damaged:
             chunks = []
         if len(chunks) != metadata.num_row_groups:  # the name stands elsewhere, too
-            return check_chunks(footer, metadata.schema) & frozenset(leaves)
-        for chunk in chunks:
-            if not _check_chunk(chunk, column):
-                whole.discard(leaf)
+            return check_chunks(footer, metadata.schema) & {leaf.index for leaf in leaves}
+        are_whole = [_check_chunk(chunk, leaf) for chunk in chunks]
+        if not all(are_whole):
+            whole.discard(leaf.index)
     return frozenset(whole)
 
 
@@ -77,7 +77,7 @@ def _path_field(name: str) -> bytes:
     return thrift.encode({1: (thrift.LIST, (thrift.BINARY, [name.encode()]))})[:-1]
 
 
-def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema) -> bool:
+def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -> bool:
     """Are the bounds in its statistics whole?"""
     codec = thrift.field(chunk, _CODEC, thrift.I32)
     if codec not in _CODECS:

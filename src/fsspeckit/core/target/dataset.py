@@ -17,7 +17,7 @@ from fsspeckit.core.target.footers import read_footer
 from fsspeckit.core.target.listing import check_not_bucketed, list_files
 from fsspeckit.core.target.partitions import PartitionMap, parse_hive_partition_path, timezone
 from fsspeckit.core.values import arrays
-from fsspeckit.core.values.schema import declared, unify_footers
+from fsspeckit.core.values.schema import declared, one_of_each_schema, unify_footers
 from fsspeckit.core.values.unify import unshredded
 
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
@@ -38,7 +38,7 @@ def read_target(
     columns = _partition_columns(files, partition_columns, ignores_case)
     if not files:
         return Target((), None, (), columns)
-    schema = unify_footers([replace(f, schema=declared(f)) for f in files])
+    schema = unify_footers([replace(f, schema=declared(f)) for f in one_of_each_schema(files)])
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
 
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types as t
 
 from fsspeckit.core.errors import UnreadableFileError
-from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
-from fsspeckit.core.storage import Location
-from fsspeckit.core.target import ledger
+from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.parallel import in_handfuls
+from fsspeckit.core.storage import LocalStorage, Location
+from fsspeckit.core.target.bounds import row_group
 from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
+from fsspeckit.core.target.common import Known, has_int96
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
 from fsspeckit.core.target.thrift import Damaged, Struct, decode
-from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar, days_of
-from fsspeckit.core.values.collations import collations
 
-_EXACT = Context(prec=80)
-_NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
+# Footers at once: a disk answers at once, and Python does one thing at a time; a store takes its time.
+_DISK_THREADS = 2
+_REQUESTS = 32
 
 
 def read_footers(
@@ -34,40 +33,61 @@ def read_footers(
 
     `all_chunks` is for callers that go on to look at the metadata of any column chunk: see `checked_footer`.
     """
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(lambda info: read_footer(location, info, columns, all_chunks=all_chunks), files))
+    known = Known()
+
+    def read(info: FileInfo) -> Footer:
+        return read_footer(location, info, columns, all_chunks=all_chunks, known=known)
+
+    if isinstance(location.storage, LocalStorage):
+        return in_handfuls(read, list(files), _DISK_THREADS)
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(read, files))
 
 
 def read_footer(
-    location: Location, info: FileInfo, columns: Sequence[str] | None, *, all_chunks: bool = False
+    location: Location,
+    info: FileInfo,
+    columns: Sequence[str] | None,
+    *,
+    all_chunks: bool = False,
+    known: Known | None = None,
 ) -> Footer:
+    """The footer of one file; `known` is what others had in common, which is not worked out again."""
+    known = known or Known()
     with reading(location, info.path):
-        with location.storage.open_input(location.at(info.path)) as source:
+        with location.storage.open_input_end(location.at(info.path)) as source:
             tail = tail_bytes(source)
-        file = open_source(pa.BufferReader(tail))  # a footer's offsets do not matter to it
-        metadata, schema = file.metadata, file.schema_arrow
-        leaves = leaf_indexes(schema, metadata.num_columns)
-        wanted = {n: i for n, i in leaves.items() if columns is None or n in columns}
+            certain = location.storage.is_listed(location.at(info.path), source, info)
+        raw, file = footer_of(tail), pq.ParquetFile(pa.BufferReader(tail))  # a footer's offsets do not matter to it
+        metadata = file.metadata
+        _check_counts(metadata)
+        common = known.find(raw, metadata) or known.learn(raw, _arrow_schema(file, tail), metadata)
+        leaves = [leaf for leaf in common.leaves if columns is None or leaf.column in columns]
         if all_chunks or columns is None:
-            told = check_chunks(footer_of(tail), metadata.schema)
+            told = check_chunks(raw, metadata.schema)
         else:
-            told = check_flat_chunks(footer_of(tail), metadata, wanted.values())
-        wanted = {name: leaf for name, leaf in wanted.items() if leaf in told}
-        calendar = Calendar.of(metadata.metadata)
-        groups = tuple(_row_group(metadata, i, wanted, calendar) for i in range(metadata.num_row_groups))
-        entries = ledger.recorded(metadata.metadata)
+            told = check_flat_chunks(raw, metadata, leaves)
+        leaves = [leaf for leaf in leaves if leaf.index in told]
+        groups = tuple(row_group(metadata.row_group(i), leaves) for i in range(metadata.num_row_groups))
     return Footer(
         info,
-        schema,
+        common.schema,
         groups,
         parse_hive_partition_path(info.path),
         metadata,
-        entries,
-        _int96_columns(schema, metadata),
-        calendar,
-        collations(metadata.metadata),
-        SPARK_VERSION in (metadata.metadata or {}),
+        common.ledger,
+        common.int96,
+        common.calendar,
+        common.collated,
+        common.by_spark,
+        certain,
     )
+
+
+def _arrow_schema(file: pq.ParquetFile, tail: bytes) -> pa.Schema:
+    """The schema of a footer that is the first of its kind, whose words are looked at too."""
+    _check_words(file.metadata)
+    return _with_int96(pa.BufferReader(tail), file).schema_arrow
 
 
 def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -76,6 +96,25 @@ def open_parquet(location: Location, path: str, metadata: pq.FileMetaData | None
         file = open_source(opened.enter_context(location.storage.open_input(location.at(path))), metadata)
         opened.pop_all()
     return file
+
+
+def open_planned(location: Location, footer: Footer) -> pq.ParquetFile:
+    """Open a file of the plan. Where the footer at hand came without its metadata, the file has to agree with it."""
+    file = open_parquet(location, footer.path, footer.metadata)
+    try:
+        check_planned(location, footer, file)
+    except UnreadableFileError:
+        file.close(force=True)
+        raise
+    return file
+
+
+def check_planned(location: Location, footer: Footer, file: pq.ParquetFile) -> None:
+    """Is this the file whose footer was planned with, in another process or another day?"""
+    if footer.metadata is None:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        if [(g.num_rows, g.total_byte_size) for g in groups] != [(g.rows, g.bytes) for g in footer.row_groups]:
+            raise unreadable(location, footer.path, "it was changed or replaced since its footer was read")
 
 
 def open_source(
@@ -87,7 +126,12 @@ def open_source(
     """
     file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, read_dictionary=numbered)
     if metadata is None:
-        _check_footer(file)
+        _check_counts(file.metadata)
+        _check_words(file.metadata)
+    return _with_int96(source, file, numbered)
+
+
+def _with_int96(source: Any, file: pq.ParquetFile, numbered: Sequence[str] | None = None) -> pq.ParquetFile:
     if not has_int96(file.metadata):
         return file
     return pq.ParquetFile(
@@ -99,9 +143,8 @@ def open_source(
     )
 
 
-def _check_footer(file: pq.ParquetFile) -> None:
-    """Does the footer agree with itself, and are its words text? PyArrow looks at either only when it needs it."""
-    metadata = file.metadata
+def _check_counts(metadata: pq.FileMetaData) -> None:
+    """Does the footer agree with itself? PyArrow looks only when it needs it."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = [group.num_rows for group in groups]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
@@ -109,6 +152,10 @@ def _check_footer(file: pq.ParquetFile) -> None:
     width = next((group.num_columns for group in groups if group.num_columns != metadata.num_columns), None)
     if width is not None:
         raise Damaged(f"a row group has {width} columns, and its schema {metadata.num_columns}")
+
+
+def _check_words(metadata: pq.FileMetaData) -> None:
+    """Are the footer's words text? This, too, PyArrow looks at only when it needs it."""
     for leaf in range(metadata.num_columns):
         _ = metadata.schema.column(leaf).path
     _ = metadata.created_by
@@ -141,103 +188,6 @@ def unreadable(location: Location, path: str, why: object) -> UnreadableFileErro
     )
 
 
-def has_int96(metadata: pq.FileMetaData) -> bool:
-    return any(metadata.schema.column(i).physical_type == "INT96" for i in range(metadata.num_columns))
-
-
 def int96_unit(metadata: pq.FileMetaData) -> str:
     """Spark and Hive write microseconds, of years that nanoseconds cannot reach; others write nanoseconds."""
     return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
-
-
-def _int96_columns(schema: pa.Schema, metadata: pq.FileMetaData) -> frozenset[str]:
-    if not has_int96(metadata):
-        return frozenset()
-    names = [field.name for field in schema for _ in range(leaf_count(field.type))]
-    return frozenset(n for i, n in enumerate(names) if metadata.schema.column(i).physical_type == "INT96")
-
-
-def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:
-    """Which leaf column holds each flat top-level column.
-
-    By counting, not by name: a struct `s` with a leaf `id` and a column called `s.id` have the same path.
-    """
-    found, position = {}, 0
-    for field in schema:
-        width = leaf_count(field.type)
-        if width == 1 and not t.is_nested(field.type) and not t.is_duration(field.type):  # durations: Arrow's own unit
-            found[field.name] = position
-        position += width
-    return found if position == leaves else {}
-
-
-def leaf_count(kind: pa.DataType) -> int:
-    """How many Parquet columns a value of this type is stored in."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return leaf_count(kind.storage_type)
-    if t.is_nested(kind):
-        return sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields))
-    return 1
-
-
-def _row_group(metadata: pq.FileMetaData, index: int, wanted: dict[str, int], calendar: Calendar) -> RowGroup:
-    group = metadata.row_group(index)
-    bounds = {}
-    for name, leaf in wanted.items():
-        found = _bounds(group.column(leaf), metadata.schema.column(leaf), group.num_rows)
-        if found is not None and calendar.dates and metadata.schema.column(leaf).logical_type.type == "DATE":
-            found = _corrected(found)
-        if found is not None:
-            bounds[name] = found
-    return RowGroup(group.num_rows, group.total_byte_size, bounds)
-
-
-def _bounds(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, rows: int) -> Bounds | None:
-    """Bounds that hold for every non-null value, or `None` if the statistics prove nothing."""
-    if chunk.physical_type != column.physical_type:  # PyArrow takes one for the other, and ends the process
-        raise Damaged(
-            f"a chunk of column {column.path!r} is {chunk.physical_type}, and its schema {column.physical_type}"
-        )
-    stats = chunk.statistics if chunk.is_stats_set else None
-    if stats is None:
-        return None
-    nulls = stats.null_count if stats.has_null_count else None
-    if nulls == rows:
-        return Bounds(None, None, nulls)
-    if not stats.has_min_max:
-        return None
-    lower, upper = (order_value(raw, column) for raw in (stats.min_raw, stats.max_raw))
-    if lower is None or upper is None or lower != lower or upper != upper:
-        return None
-    return Bounds(lower, upper, nulls)
-
-
-def _corrected(bounds: Bounds) -> Bounds:
-    """Days of the hybrid calendar keep their order."""
-    if bounds.lower is None:
-        return bounds
-    lower, upper = days_of([bounds.lower, bounds.upper]).tolist()
-    return Bounds(lower, upper, bounds.nulls)
-
-
-def order_value(raw: Any, column: pq.ColumnSchema) -> Any:
-    """A raw statistic as an order value; `None` for types whose order is not defined."""
-    physical, logical = column.physical_type, column.logical_type
-    kind = logical.type
-    if physical == "INT96" or kind in ("INTERVAL", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"):
-        return None
-    if kind == "DECIMAL":
-        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return _EXACT.scaleb(Decimal(unscaled), -column.scale)
-    if kind in ("TIMESTAMP", "TIME"):
-        return raw * _NANOS[_unit(logical)]
-    if kind == "INT" and raw < 0 and column.converted_type.startswith("UINT"):
-        return raw + (1 << (32 if physical == "INT32" else 64))
-    return int(raw) if physical == "BOOLEAN" else raw
-
-
-def _unit(logical: Any) -> str:
-    text = str(logical)
-    if "nano" in text:
-        return "NANOS"
-    return "MICROS" if "micro" in text else "MILLIS"

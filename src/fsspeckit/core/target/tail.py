@@ -19,7 +19,7 @@ def footer_bytes(source: Any) -> bytes:
 def tail_bytes(source: Any) -> bytes:
     """The end of an open file with all of its footer in it, as far as the file is that long."""
     size = source.size()
-    tail = _last(source, size, _TAIL)
+    tail = _last(source, size, getattr(source, "at_once", _TAIL))
     length = int.from_bytes(tail[-8:-4], "little") + 8
     return tail if length <= len(tail) or tail[-4:] != MAGIC else _last(source, size, length)
 

@@ -70,6 +70,21 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
     return fields, at + 1
 
 
+def end_of_field(data: bytes, number: int) -> int:
+    """Where a field of the struct that begins the bytes ends."""
+    at = last = 0
+    try:
+        while header := data[at]:
+            last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
+            kind = header & 0x0F
+            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST)[1]
+            if last == number:
+                return at
+    except IndexError:
+        raise Damaged("its footer is cut off") from None
+    raise Damaged(f"its footer has no field {number}")
+
+
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)
@@ -132,7 +147,20 @@ def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Str
         if number in fields:
             raise Damaged(f"its footer has field {number} twice")
         kind = header & 0x0F
-        value, at = (None, at) if kind in (TRUE, FALSE) else _read_value(data, at, kind, depth)
+        value: Any = None
+        if kind in (I32, I64):  # most fields are numbers, and footers have thousands of them
+            value = data[at]
+            at += 1
+            if value >= 0x80:
+                value, at = _read_varint(data, at - 1)
+            value = (value >> 1) ^ -(value & 1)
+        elif kind == BINARY:
+            size, at = (data[at], at + 1) if data[at] < 0x80 else _read_varint(data, at)
+            value, at = _read_bytes(data, at, size)
+        elif kind == STRUCT and depth:
+            value, at = _read_struct(data, at, depth - 1)
+        elif kind not in (TRUE, FALSE):
+            value, at = _read_value(data, at, kind, depth)
         fields[number] = (kind, value)
 
 
@@ -205,7 +233,9 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
         else:
             out.append(kind)
             _write_zigzag(out, number)
-        if kind not in (TRUE, FALSE):
+        if kind in (I32, I64) and 0 <= value < 64:  # most numbers are small
+            out.append(value << 1)
+        elif kind not in (TRUE, FALSE):
             _write_value(out, kind, value)
         last = number
     out.append(0)

@@ -30,10 +30,18 @@ def unify_footers(files: Sequence[Footer]) -> pa.Schema:
     return pa.schema(fields, files[0].schema.metadata)
 
 
+def one_of_each_schema(files: Iterable[Footer]) -> list[Footer]:
+    """The first file of every schema that is another object: those of footers that were read together are shared."""
+    seen: dict[tuple[int, bool], Footer] = {}
+    for footer in files:
+        seen.setdefault((id(footer.schema), footer.by_spark), footer)
+    return list(seen.values())
+
+
 def _distinct_schemas(files: Sequence[Footer]) -> list[Footer]:
     """One file of every schema: a lake has thousands of files and few schemas."""
     seen: dict[pa.Schema, Footer] = {}
-    for footer in files:
+    for footer in one_of_each_schema(files):
         seen.setdefault(footer.schema.remove_metadata(), footer)
     return list(seen.values())
 

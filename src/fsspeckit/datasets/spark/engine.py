@@ -25,6 +25,7 @@ from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
 from fsspeckit.core.storage import Access, FsspecStorage, Location, StoreStorage
 from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.remembered import remembered
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.keys import JoinedKeys, LookedUpKeys
 from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, spread, start_session
@@ -88,6 +89,9 @@ class SparkEngine:
         self.cluster.jobs.saw_files(location.root, len(infos))
         if infos and location.root in shared.target[:1]:
             self.cluster.shared = replace(shared, target=(location.root, location.at(infos[0].path)))
+        return remembered(location, infos, columns, lambda missing: self._read_footers(location, missing, columns))
+
+    def _read_footers(self, location: Location, infos: list[FileInfo], columns: Sequence[str]) -> list[Footer]:
         if len(infos) < MANY_FILES:
             return read_footers(location, infos, columns)
         bins = spread([1] * len(infos), self.cluster.task_count([1 << 20] * len(infos)))

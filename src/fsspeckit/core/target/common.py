@@ -1,0 +1,109 @@
+"""What footers have in common: a lake has thousands of files and few schemas, so each is worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+from fsspeckit.core.target import ledger, thrift
+from fsspeckit.core.target.bounds import Leaf
+from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar
+from fsspeckit.core.values.collations import collations
+
+_SCHEMA = 2  # of FileMetaData, in parquet.thrift
+# Footers that all differ (an entry for each file) are not compared with one another for ever.
+_MOST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """All that a footer says beside its row groups; fields as of `model.Footer`."""
+
+    head: bytes
+    entries: Mapping[bytes, bytes] | None
+    created_by: str
+    schema: pa.Schema
+    leaves: tuple[Leaf, ...]
+    ledger: Mapping[str, str]
+    int96: frozenset[str]
+    calendar: Calendar
+    collated: Mapping[str, str]
+    by_spark: bool
+
+    @classmethod
+    def of(cls, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> Common:
+        entries = metadata.metadata
+        calendar, columns = Calendar.of(entries), metadata.schema
+        leaves = leaf_indexes(schema, metadata.num_columns).items()
+        return cls(
+            raw[: thrift.end_of_field(raw, _SCHEMA)],
+            entries,
+            metadata.created_by,
+            schema,
+            tuple(Leaf.of(name, index, columns.column(index), calendar) for name, index in leaves),
+            ledger.recorded(entries),
+            int96_columns(schema, metadata),
+            calendar,
+            collations(entries),
+            SPARK_VERSION in (entries or {}),
+        )
+
+    def is_of(self, raw: bytes, metadata: pq.FileMetaData) -> bool:
+        """Does another footer say the same? Its schema does if its bytes are the same from the first on."""
+        return (
+            raw.startswith(self.head) and metadata.metadata == self.entries and metadata.created_by == self.created_by
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the footers read so far have in common."""
+
+    seen: list[Common] = field(default_factory=list)
+
+    def find(self, raw: bytes, metadata: pq.FileMetaData) -> Common | None:
+        return next((common for common in self.seen if common.is_of(raw, metadata)), None)
+
+    def learn(self, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> Common:
+        common = Common.of(raw, schema, metadata)
+        if len(self.seen) < _MOST:
+            self.seen.append(common)
+        return common
+
+
+def has_int96(metadata: pq.FileMetaData) -> bool:
+    return any(metadata.schema.column(i).physical_type == "INT96" for i in range(metadata.num_columns))
+
+
+def int96_columns(schema: pa.Schema, metadata: pq.FileMetaData) -> frozenset[str]:
+    if not has_int96(metadata):
+        return frozenset()
+    names = [field.name for field in schema for _ in range(leaf_count(field.type))]
+    return frozenset(n for i, n in enumerate(names) if metadata.schema.column(i).physical_type == "INT96")
+
+
+def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:
+    """Which leaf column holds each flat top-level column.
+
+    By counting, not by name: a struct `s` with a leaf `id` and a column called `s.id` have the same path.
+    """
+    found, position = {}, 0
+    for column in schema:
+        width = leaf_count(column.type)
+        if width == 1 and not t.is_nested(column.type) and not t.is_duration(column.type):  # durations: Arrow's unit
+            found[column.name] = position
+        position += width
+    return found if position == leaves else {}
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """How many Parquet columns a value of this type is stored in."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_count(kind.storage_type)
+    if t.is_nested(kind):
+        return sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields))
+    return 1

@@ -1,0 +1,386 @@
+"""The cache of footers: it spares opening files, and no change of a file, nor of the cache, makes a row be missed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.api import dataset_io
+from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.storage import LocalStorage, cache, locate
+from fsspeckit.core.target import memory, remembered
+from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.listing import list_files
+from support import rows, write_lake
+
+MANY = 80
+
+
+def table(number: int) -> pa.Table:
+    return pa.table({"id": range(number * 10, number * 10 + 10), "x": ["old"] * 10})
+
+
+def name(number: int) -> str:
+    return f"f{number:03d}.parquet"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """So many files that it pays; they count as settled at once, but for the test of just that."""
+    monkeypatch.setattr(remembered, "_RACY", 0)
+    return Path(write_lake(tmp_path / "lake", {name(n): table(n) for n in range(MANY)}))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The data files that are opened from now on."""
+    paths: list[str] = []
+    for verb in ("open_input", "open_input_end"):
+        monkeypatch.setattr(LocalStorage, verb, _noting(getattr(LocalStorage, verb), paths))
+    return paths
+
+
+def _noting(really: Callable[[LocalStorage, str], Any], paths: list[str]) -> Callable[[LocalStorage, str], Any]:
+    def opening(self: LocalStorage, path: str) -> Any:
+        paths.append(os.path.basename(path))
+        return really(self, path)
+
+    return opening
+
+
+def source(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "x": ["new"] * len(ids)})
+
+
+def plan(lake: Path, *ids: int, by: Any = "pyarrow") -> Any:
+    return dataset_io(by).plan(source(*ids), str(lake), "upsert", ["id"])
+
+
+def footers(lake: Path, columns: tuple[str, ...] = ("id",)) -> list[Footer]:
+    """As a merge gets them, without what the cache does not hold."""
+    location = locate(lake)
+    read = remembered.remembered(
+        location, list_files(location), columns, lambda infos: read_footers(location, infos, columns)
+    )
+    return [replace(footer, metadata=None) for footer in read]
+
+
+@pytest.mark.parametrize("by", ["pyarrow", "duckdb"])
+def test_a_second_plan_opens_what_the_keys_touch(lake: Path, opened: list[str], by: Any) -> None:
+    first = plan(lake, 123, by=by)
+    assert set(opened) == {name(n) for n in range(MANY)}
+    opened.clear()
+    assert plan(lake, 123, by=by) == first
+    assert set(opened) == {name(12)}
+    opened.clear()
+    result = dataset_io(by).merge(source(123, 9_000), str(lake), "upsert", ["id"])
+    touched = {path for path in opened if path.startswith("f0")}
+    assert (result.updated, result.inserted, len(result.files)) == (1, 1, MANY + 1)
+    assert touched <= {name(12), name(MANY - 1)}, "the file that is rewritten, and the one that new files are like"
+    assert [r for r in rows(lake) if r["x"] == "new"] == [{"id": 123, "x": "new"}, {"id": 9_000, "x": "new"}]
+
+
+def test_another_key_has_bounds_of_its_own(lake: Path, opened: list[str]) -> None:
+    plan(lake, 5)
+    opened.clear()
+    by_text = dataset_io("pyarrow").plan(pa.table({"id": [1], "x": ["other"]}), str(lake), "upsert", ["x"])
+    assert (by_text.inserted, len(set(opened))) == (1, MANY)
+    assert len(plan(lake, 5).by_action("rewrite")) == 1
+
+
+def in_place(path: Path, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+def by_rename(path: Path, data: bytes) -> None:
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").rename(path)
+
+
+def removed_first(path: Path, data: bytes) -> None:
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("change", [in_place, by_rename, removed_first])
+def test_a_file_of_the_same_size_and_time_is_noticed(lake: Path, change: Callable[[Path, bytes], None]) -> None:
+    path, other = lake / name(7), lake.parent / "other.parquet"
+    pq.write_table(table(500), other)
+    before = path.stat()
+    assert other.stat().st_size == before.st_size
+    assert plan(lake, 5003).inserted == 1
+    change(path, other.read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert (plan(lake, 5003).inserted, plan(lake, 5003).updated) == (0, 1)
+    assert plan(lake, 73).inserted == 1
+
+
+def test_a_file_that_was_changed_just_now_is_not_trusted(
+    tmp_path: Path, cache_folder: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Path(write_lake(tmp_path / "lake", {name(n): table(n) for n in range(MANY)}))
+    for _ in range(2):
+        opened.clear()
+        plan(lake, 5)
+        assert len(set(opened)) == MANY
+        assert not cache_folder.exists()
+    clock = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: clock() + 10 * 10**9)
+    (lake / name(3)).touch()
+    os.utime(lake / name(3), ns=(clock() + 20 * 10**9,) * 2)
+    plan(lake, 5)
+    opened.clear()
+    plan(lake, 5)
+    assert set(opened) == {name(0), name(3)}, "the file with the key, and the one whose time lies ahead"
+
+
+def test_what_is_read_of_another_file_than_the_listed_one_is_not_kept(
+    lake: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is swapped while footers are read, and swapped back: nothing of the listed files has changed."""
+    other = Path(write_lake(lake.parent / "other", {name(n): table(n + 500) for n in range(MANY)}))
+    location = locate(lake)
+    infos = list_files(location)
+    lake.rename(lake.parent / "aside")
+    other.rename(lake)
+    read = remembered.remembered(location, infos, ["id"], lambda some: read_footers(location, some, ["id"]))
+    assert not any(footer.certain for footer in read)
+    lake.rename(other)
+    (lake.parent / "aside").rename(lake)
+    assert plan(lake, 5).updated == 1
+
+
+@pytest.mark.parametrize("way", ["copy", "move", "recreate", "link"])
+def test_another_folder_of_the_name_and_the_same_under_another(lake: Path, way: str) -> None:
+    assert plan(lake, 5).updated == 1
+    elsewhere = lake.parent / "elsewhere"
+    if way == "copy":
+        shutil.copytree(lake, elsewhere, copy_function=shutil.copy2)
+        pq.write_table(table(500), elsewhere / name(0))
+        assert (plan(elsewhere, 5, 5003).updated, plan(lake, 5, 5003).updated) == (1, 1)
+    elif way == "link":
+        elsewhere.symlink_to(lake)
+        assert plan(elsewhere, 5).updated == 1
+    else:
+        lake.rename(elsewhere)
+        assert plan(elsewhere, 5).updated == 1
+    if way == "recreate":
+        write_lake(lake, {name(n): table(n + 100) for n in range(MANY)})
+        assert [plan(lake, key).updated for key in (5, 1005)] == [0, 1]
+
+
+def cache_file(folder: Path) -> Path:
+    (only,) = folder.iterdir()
+    return only
+
+
+def test_whatever_happens_to_the_cache_file_footers_are_right(lake: Path, cache_folder: Path) -> None:
+    expected = footers(lake)
+    file = cache_file(cache_folder)
+    good = file.read_bytes()
+    assert footers(lake) == expected
+    assert file.read_bytes() == good
+    spoiled = [good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in range(0, len(good), 331)]
+    cut = [good[:length] for length in (0, 1, 15, 16, 17, 100, len(good) // 2, len(good) - 1)]
+    for data in (*spoiled, *cut, good + b" ", bytes(len(good)), os.urandom(4000)):
+        file.write_bytes(data)
+        assert footers(lake) == expected
+        assert file.read_bytes() == good, "it is written anew"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"null", b"[" * 200_000, b"[1, 2, 3, 4]", b'[[1, "x"], ["id"], [], []]', b"\xff\xfe"]
+)
+def test_bytes_that_are_whole_and_say_nothing(lake: Path, cache_folder: Path, data: bytes) -> None:
+    expected = footers(lake)
+    called = repr((str(lake), ["id"]))
+    assert cache.load(called)
+    cache.save(called, data)
+    assert cache.load(called) == data
+    assert footers(lake) == expected
+    half = memory.Memory.of(None, ["id"])
+    half.files.update({name(n): [name(n), memory._identity(i), 0, []] for n, i in enumerate(list_files(locate(lake)))})
+    cache.save(called, half.encode())
+    assert footers(lake) == expected, "an entry that refers to nothing"
+
+
+def test_a_cache_of_another_version_is_none(lake: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan(lake, 5)
+    for patched in ((memory, "FORMAT", 99), (pa, "__version__", "99.0")):
+        monkeypatch.setattr(*patched)
+        opened.clear()
+        assert plan(lake, 5).updated == 1
+        assert len(set(opened)) == MANY
+
+
+def test_a_file_that_others_may_write_is_not_read(lake: Path, cache_folder: Path, opened: list[str]) -> None:
+    plan(lake, 5)
+    file = cache_file(cache_folder)
+    assert (file.stat().st_mode & 0o777, cache_folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    file.chmod(0o666)
+    opened.clear()
+    plan(lake, 5)
+    assert len(set(opened)) == MANY
+    file.rename(cache_folder.parent / "aside")
+    file.symlink_to(cache_folder.parent / "aside")
+    opened.clear()
+    plan(lake, 5)
+    assert len(set(opened)) == MANY
+
+
+def test_bounds_are_kept(lake: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LARGEST", 100)
+    plan(lake, 5)
+    assert not cache_folder.exists()
+    monkeypatch.setattr(cache, "LARGEST", 1 << 20)
+    plan(lake, 5)
+    first = cache_file(cache_folder)
+    os.utime(first, (1, 1))
+    (cache_folder / "dead.unfinished").touch()
+    os.utime(cache_folder / "dead.unfinished", (1, 1))
+    (cache_folder / "mine.txt").write_text("not ours")
+    monkeypatch.setattr(cache, "ALL_TOGETHER", 2 * first.stat().st_size - 10)
+    footers(lake, ("id", "x"))
+    left = sorted(path.suffix for path in cache_folder.iterdir())
+    assert left == [".footers", ".txt"]
+    assert not first.exists()
+
+
+def nowhere(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    patch.setenv(cache.VARIABLE, str(tmp_path / "file" / "cache"))
+
+
+def full(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Iterator[None]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patch.setattr(os, "replace", fail)
+
+
+def homeless(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.delenv(cache.VARIABLE)
+    patch.delenv("XDG_CACHE_HOME", raising=False)
+    patch.setattr(os.path, "expanduser", lambda path: path)
+
+
+def off(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv(cache.VARIABLE, "off")
+
+
+@pytest.mark.parametrize("trouble", [nowhere, full, homeless, off])
+def test_without_a_cache_folder_everything_is_read(
+    lake: Path, tmp_path: Path, trouble: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble(tmp_path, monkeypatch)
+    assert [plan(lake, 5).updated for _ in range(2)] == [1, 1]
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cache.VARIABLE)
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache.folder() == "/home/ada/.cache/fsspeckit"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache.folder() == "/caches/fsspeckit"
+
+
+def test_the_variable_is_no_cause_for_a_warning(tmp_path: Path) -> None:
+    program = "import fsspeckit, fsspeckit.api, fsspec; print(fsspec.config.conf)"
+    environment = {**os.environ, cache.VARIABLE: str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{}\n", "")
+
+
+def test_what_no_file_refers_to_any_more_is_forgotten(lake: Path) -> None:
+    called = repr((str(lake), ["id"]))
+    for turn in range(3):
+        marked = {name(n): table(n).replace_schema_metadata({"turn": str(turn)}) for n in range(2 + turn)}
+        write_lake(lake, marked)
+        plan(lake, 5)
+    kept = memory.Memory.of(cache.load(called), ["id"])
+    assert len(kept.commons) == 2
+    assert footers(lake) == [
+        replace(f, metadata=None) for f in read_footers(locate(lake), list_files(locate(lake)), ["id"])
+    ]
+
+
+def test_few_files_leave_the_cache_alone(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "_RACY", 0)
+    monkeypatch.setattr(cache, "load", lambda name: pytest.fail("a small data set asks the cache"))
+    lake = Path(write_lake(tmp_path / "lake", {name(n): table(n) for n in range(63)}))
+    assert plan(lake, 5).updated == 1
+    assert not cache_folder.exists()
+
+
+def test_writers_at_once(lake: Path, cache_folder: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: plan(lake, 5).updated, range(12))) == {1}
+    assert [path.suffix for path in cache_folder.iterdir()] == [".footers"]
+    assert len(memory.Memory.of(cache.load(repr((str(lake), ["id"]))), ["id"]).files) == MANY
+
+
+def test_a_touched_file_has_to_be_what_was_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were a change ever missed, the file itself contradicts."""
+    plan(lake, 5)
+    monkeypatch.setattr(memory, "_identity", lambda info: [1])
+    plan(lake, 5)
+    (lake / name(79)).unlink()
+    footers(lake)
+    pq.write_table(table(0).slice(0, 7), lake / name(0))
+    with pytest.raises(UnreadableFileError, match=r"f000\.parquet.* was changed or replaced since its footer was read"):
+        plan(lake, 5)
+
+
+def test_footers_come_back_as_they_were(tmp_path: Path) -> None:
+    when = datetime(2024, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+    columns = {
+        "int": pa.array([-(2**63), 2**63 - 1, None]),
+        "uint": pa.array([0, 2**64 - 1, 1], pa.uint64()),
+        "float": pa.array([-0.0, float("inf"), 1e-320]),
+        "nan": pa.array([1.0, float("nan"), None]),
+        "text": pa.array(["", "\u0000ü€\U0001f600", "z"]),
+        "binary": pa.array([b"\x00\xff", b"\x80", None]),
+        "decimal": pa.array([Decimal("-1.10"), Decimal("123456.78"), None], pa.decimal128(20, 2)),
+        "date": pa.array([date(1, 1, 1), date(9999, 1, 1), None]),
+        "when": pa.array([when, None, when], pa.timestamp("us", "UTC")),
+        "flag": pa.array([True, False, None]),
+        "nothing": pa.array([None, None, None], pa.int32()),
+        "list": pa.array([[1], [], None]),
+        "word": pa.array(["a", "b", "a"]).dictionary_encode(),
+    }
+    fields = [pa.field(n, c.type, metadata={"k": n}) for n, c in columns.items()]
+    data = pa.table(list(columns.values()), schema=pa.schema(fields, {"made": "by a test"}))
+    lake = write_lake(tmp_path / "lake", {"a=1/f.parquet": data, "a=2/g.parquet": data.slice(0, 0)}, row_group_size=2)
+    pq.write_table(data.select(["when"]), f"{lake}/old.parquet", use_deprecated_int96_timestamps=True)
+    location = locate(lake)
+    read = read_footers(location, list_files(location), list(columns))
+    assert all(footer.certain for footer in read)
+    empty = memory.Memory.of(None, list(columns))
+    infos: list[FileInfo] = [footer.info for footer in read]
+    bytes_of_them = empty.with_footers(infos, read).encode()
+    back = memory.Memory.of(bytes_of_them, list(columns)).recall(infos)
+    assert back == [replace(footer, metadata=None) for footer in read]
+    floats = [[g.bounds.get("float") for footer in some for g in footer.row_groups] for some in (back, read)]
+    assert repr(floats[0]) == repr(floats[1]), "-0.0 and 0.0 are told apart"
+    assert all(ours.schema.equals(theirs.schema, check_metadata=True) for ours, theirs in zip(back, read))
