@@ -24,8 +24,9 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.storage import LocalStorage, cache, locate
+from fsspeckit.core.target import footers as footers_module
 from fsspeckit.core.target import memory, remembered
-from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.footers import read_footers, read_planned
 from fsspeckit.core.target.listing import list_files
 from support import rows, write_lake
 
@@ -94,6 +95,18 @@ def test_a_second_plan_opens_what_the_keys_touch(lake: Path, opened: list[str], 
     assert (result.updated, result.inserted, len(result.files)) == (1, 1, MANY + 1)
     assert touched <= {name(12), name(MANY - 1)}, "the file that is rewritten, and the one that new files are like"
     assert [r for r in rows(lake) if r["x"] == "new"] == [{"id": 123, "x": "new"}, {"id": 9_000, "x": "new"}]
+
+
+def test_of_many_files_no_metadata_is_held(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, "off")
+    location = locate(lake)
+    infos = list(list_files(location))
+    lean = read_planned(location, infos, ["id"])
+    assert all(footer.metadata is not None for footer in lean)
+    monkeypatch.setattr(footers_module, "_MANY", 10)
+    assert read_planned(location, infos, ["id"]) == [replace(footer, metadata=None) for footer in lean]
+    result = dataset_io("pyarrow").merge(source(123, 9_000), str(lake), "upsert", ["id"])
+    assert (result.updated, result.inserted, len(rows(lake))) == (1, 1, MANY * 10 + 1)
 
 
 def test_another_key_has_bounds_of_its_own(lake: Path, opened: list[str]) -> None:

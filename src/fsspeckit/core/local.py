@@ -19,7 +19,7 @@ from fsspeckit.core.spool.keyset import IndexedKeys, KeySet
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed, held_part
 from fsspeckit.core.spool.store import LocalStore
 from fsspeckit.core.storage import LocalStorage, Location
-from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.footers import read_planned
 from fsspeckit.core.target.remembered import remembered
 from fsspeckit.core.values import schema
 
@@ -42,7 +42,7 @@ class LocalEngine:
         self.parallelism = threads or min(8, os.cpu_count() or 1)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
-        return remembered(location, files, columns, lambda infos: read_footers(location, infos, columns))
+        return remembered(location, files, columns, lambda infos: read_planned(location, infos, columns))
 
     @contextlib.contextmanager
     def keys(self, spool: Spool) -> Iterator[KeySet]:
