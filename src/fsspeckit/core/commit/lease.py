@@ -123,7 +123,7 @@ class Lease:
         while not self._ended.wait(self.heartbeat) and not self.is_lost:
             try:
                 self.is_lost = not self._renew()
-            except OSError:  # the store cannot be reached now; if that lasts, the commit will be refused
+            except (OSError, CommitUnfinishedError):  # no store, or no head, now; if that lasts, no commit will pass
                 continue
 
     def _renew(self) -> bool:

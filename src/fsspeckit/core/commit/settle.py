@@ -93,7 +93,8 @@ class Settlement:
         """What sessions left, or one of them. Whoever means to clear it away looks before it reads the head."""
         home = home_of(self.location.root)
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
-        keys = [e.key for e in entries if e.key != head_key(self.location.root) and not self._is_planning(e)]
+        spared = (home, head_key(self.location.root))  # `home/` is some program's mark of a folder
+        keys = [e.key for e in entries if e.key not in spared and not self._is_planning(e)]
         intents = [key for key in keys if key.endswith(INTENT)]
         meant = {key for _, key in self._each(self._intended, intents) if key is not None}
         pending = self.objects.list_uploads(self.location.root) if meant else []
