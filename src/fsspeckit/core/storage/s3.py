@@ -19,12 +19,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+import botocore.credentials
 import botocore.exceptions
 import botocore.session
 import obstore
 import obstore.exceptions
 import obstore.store
 from botocore.config import Config
+from botocore.configprovider import ConfiguredEndpointProvider
 
 from fsspeckit.core.storage.base import RECORD_LIMIT
 from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
@@ -37,6 +39,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
+_NO_CONNECTION = "HTTP error: error sending request"
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 _THEIRS = (
     obstore.exceptions.BaseError,
     botocore.exceptions.ClientError,
@@ -44,6 +48,10 @@ _THEIRS = (
     FileNotFoundError,
     ValueError,
 )
+
+
+# The process in which obstore began its threads, which a fork leaves behind.
+_started_in: int | None = None
 
 
 def connect(bucket: str, options: S3Options) -> S3Objects:
@@ -62,6 +70,7 @@ class S3Objects:
     def __init__(self, bucket: str, options: S3Options) -> None:
         self.bucket, self.options = bucket, options
         self._guard = threading.Lock()
+        self._handed_out: list[str] = []
 
     def __repr__(self) -> str:
         return f"S3Objects({self.place!r})"
@@ -219,9 +228,13 @@ class S3Objects:
     def _ours(self, error: Exception, verb: str, key: str) -> OSError:
         code, told = _told(error)
         where = f"{self.place}/{key}"
+        if told == _NO_CONNECTION:
+            told = f"no connection to {self._place[0] or 'AWS'}: {_cause(error)}"
         text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.: ')}", self._secrets)
         if code == "NoSuchBucket":
             return OSError(f"the bucket {self.place} does not exist")
+        if isinstance(error, FileNotFoundError) and error.errno is not None:
+            return PermissionError(text)  # a file with credentials is gone, and not what was asked for
         if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
             return FileNotFoundError(text)
         if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
@@ -243,28 +256,33 @@ class S3Objects:
 
     @cached_property
     def _credentials(self) -> Any:
-        """Of botocore: environment, profiles, roles. `None` for a public bucket, or where they are given."""
-        if self.options.anonymous or self.options.access_key_id is not None:
+        """Those given, or of botocore: environment, profiles, roles. `None` for a public bucket."""
+        options = self.options
+        if options.anonymous:
             return None
+        if options.access_key_id is not None:
+            return botocore.credentials.Credentials(
+                options.access_key_id, options.secret_access_key, options.session_token
+            )
         try:
             credentials = self._session.get_credentials()
-        except botocore.exceptions.BotoCoreError as error:
-            raise OSError(f"cannot find credentials for {self.place}: {error}") from None
+            if credentials is not None:
+                credentials.get_frozen_credentials()  # a role is only now asked for
+        except (*_THEIRS, OSError) as error:
+            raise OSError(f"cannot find credentials for {self.place}: {_one_line(str(error))}") from None
         if credentials is None:
             raise no_credentials(self.place)
         return credentials
 
     @property
     def _secrets(self) -> list[str]:
-        credentials = self.__dict__.get("_credentials")
-        if credentials is None:
-            return self.options.secrets
-        frozen = credentials.get_frozen_credentials()
-        return secrets_of(frozen.secret_key, frozen.token, frozen.access_key)
+        """Those of credentials that were used. Expired ones are not renewed for the sake of a message."""
+        return [*self.options.secrets, *self._handed_out]
 
     def _provide(self) -> Any:
         """Credentials for obstore, asked for again where they may expire."""
         frozen = self._credentials.get_frozen_credentials()
+        self._handed_out += secrets_of(frozen.secret_key, frozen.token, frozen.access_key)
         expires = hasattr(self._credentials, "refresh_needed")
         return {
             "access_key_id": frozen.access_key,
@@ -276,18 +294,28 @@ class S3Objects:
     @cached_property
     def _place(self) -> tuple[str | None, str]:
         """Endpoint and region, a profile's where the options say nothing."""
-        profile = self._session.get_scoped_config()
-        endpoint, region = (getattr(self.options, n) for n in ("endpoint", "region"))
-        return endpoint or profile.get("endpoint_url"), region or profile.get("region") or "us-east-1"
+        session, profile = self._session, self._session.get_scoped_config()
+        told = ConfiguredEndpointProvider(session.full_config, profile, "s3").provide()
+        return self.options.endpoint or told, self.options.region or profile.get("region") or "us-east-1"
+
+    def _refuse_fork(self) -> None:
+        """A forked child would wait for ever for threads that only its parent has."""
+        if _started_in not in (None, os.getpid()):
+            raise OSError(
+                f"{self.place} was reached by the parent of this forked process, and cannot be by the child; start "
+                'processes by "spawn" or "forkserver" (multiprocessing.get_context), or fork before the first use'
+            )
 
     @property
     def _store(self) -> Any:
+        self._refuse_fork()
         with self._guard:
             return self._opened_store
 
     @property
     def _quick_store(self) -> Any:
         """For the head: whoever waits for it longer than this could lose its lease meanwhile."""
+        self._refuse_fork()
         with self._guard:
             return self._opened_quick_store
 
@@ -300,21 +328,20 @@ class S3Objects:
         return self._open_store(min(self.options.timeout, max(self.options.heartbeat, 5)))
 
     def _open_store(self, timeout: float) -> Any:
+        global _started_in
+        _started_in = os.getpid()
         endpoint, region = self._place
         options = self.options
-        given: dict[str, Any] = {}
-        if options.access_key_id is not None:
-            given = {"access_key_id": options.access_key_id, "secret_access_key": options.secret_access_key}
-            given |= {"session_token": options.session_token} if options.session_token else {}
-        elif options.anonymous:
-            given = {"skip_signature": True}
-        elif self._credentials is not None:
-            given = {"credential_provider": self._provide}
+        given = {"credential_provider": self._provide} if self._credentials is not None else {}
         return obstore.store.S3Store(
             self.bucket,
             **({"endpoint": endpoint} if endpoint else {}),
             region=region,
             virtual_hosted_style_request=options.virtual_hosted or endpoint is None,
+            # What obstore would else take from the environment, for other programs' sake.
+            skip_signature=options.anonymous,
+            conditional_put="etag",
+            s3_express=False,
             client_options={"allow_http": True, "timeout": timedelta(seconds=timeout)},
             retry_config={"max_retries": 0},
             **given,
@@ -329,7 +356,7 @@ class S3Objects:
     def _opened_client(self) -> Any:
         endpoint, region = self._place
         options, credentials = self.options, self._credentials
-        if credentials is None:
+        if credentials is None or options.access_key_id is not None:
             self._session.set_credentials(options.access_key_id, options.secret_access_key, options.session_token)
         config = Config(
             signature_version=botocore.UNSIGNED if options.anonymous else None,
@@ -357,8 +384,18 @@ def _told(error: Exception) -> tuple[str, str]:
     match = _CODE.search(text)
     if match:
         return match[1], f"{match[1]} {match[2] or ''}".strip()
-    first = text.strip().partition("\n")[0]
+    first = _one_line(text)
     return "", (first.partition(" - ")[2] or first).removeprefix("Server returned non-2xx status code: ")
+
+
+def _one_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _cause(error: Exception) -> str:
+    """Why nothing was sent, or no answer came: the system's word for it is in what obstore shows of its source."""
+    causes = _CAUSE.findall(str(error))
+    return causes[-1] if causes else "it took too long" if "TimedOut" in str(error) else "nothing came back"
 
 
 def _status(error: Exception) -> int | None:
