@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import socket
 import subprocess
 import sys
 import time
@@ -117,6 +118,18 @@ def test_a_store_that_nobody_answers_for(moto: Moto) -> None:
     with pytest.raises(StorageError, match=r"no connection to http://127\.0\.0\.1:9: Connection refused"):
         fsspeckit.read("s3://b/lake", storage_options=options)
     assert time.monotonic() - start < 30
+
+
+def test_a_store_that_lets_everyone_wait(moto: Moto) -> None:
+    """It takes the connection, and says nothing more: asked again, but not for seven times the time of a request."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        options = servers.options(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        start = time.monotonic()
+        with pytest.raises(StorageError, match="it took too long"):
+            fsspeckit.read("s3://b/lake", storage_options={**options, "timeout": 1.5})
+        assert time.monotonic() - start < 8
 
 
 def _child(url: str, said: Any) -> None:

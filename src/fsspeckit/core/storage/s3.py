@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import random
 import re
@@ -50,6 +51,23 @@ _THEIRS = (
 )
 
 
+# Secrets that were used in this process.
+_USED: set[str] = set()
+
+
+class _Washed(logging.Filter):
+    """botocore tells its log, where that is at DEBUG, all headers of a request, and a session token is one of them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        told = record.getMessage()
+        washed = without_secrets(told, [*_USED])
+        if washed != told:
+            record.msg, record.args = washed, ()
+        return True
+
+
+for _name in ("botocore.auth", "botocore.endpoint"):
+    logging.getLogger(_name).addFilter(_Washed())
 # The process in which obstore began its threads, which a fork leaves behind.
 _started_in: int | None = None
 
@@ -70,7 +88,6 @@ class S3Objects:
     def __init__(self, bucket: str, options: S3Options) -> None:
         self.bucket, self.options = bucket, options
         self._guard = threading.Lock()
-        self._handed_out: list[str] = []
 
     def __repr__(self) -> str:
         return f"S3Objects({self.place!r})"
@@ -214,13 +231,17 @@ class S3Objects:
         return {"Bucket": self.bucket, "Key": upload.key, "UploadId": upload.upload_id}
 
     def _ask(self, verb: str, key: str, request: Callable[[], Answer]) -> Answer:
-        """Send a request that may be sent twice, until it is answered or patience ends."""
+        """Send a request that may be sent twice, until it is answered or patience ends.
+
+        A store that lets every attempt wait is asked for no longer than a few of them take.
+        """
+        last = time.monotonic() + 2 * self.options.timeout
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return request()
             except _THEIRS as error:
                 ours = self._ours(error, verb, key)
-                if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS:
+                if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS or time.monotonic() > last:
                     raise ours from None
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**attempt)))
         raise AssertionError("the last attempt returns or raises")
@@ -277,12 +298,17 @@ class S3Objects:
     @property
     def _secrets(self) -> list[str]:
         """Those of credentials that were used. Expired ones are not renewed for the sake of a message."""
-        return [*self.options.secrets, *self._handed_out]
+        return [*self.options.secrets, *_USED]
+
+    def _frozen(self) -> Any:
+        """The credentials of now."""
+        frozen = self._credentials.get_frozen_credentials()
+        _USED.update(secrets_of(frozen.secret_key, frozen.token, frozen.access_key))
+        return frozen
 
     def _provide(self) -> Any:
         """Credentials for obstore, asked for again where they may expire."""
-        frozen = self._credentials.get_frozen_credentials()
-        self._handed_out += secrets_of(frozen.secret_key, frozen.token, frozen.access_key)
+        frozen = self._frozen()
         expires = hasattr(self._credentials, "refresh_needed")
         return {
             "access_key_id": frozen.access_key,
@@ -350,6 +376,8 @@ class S3Objects:
     @property
     def _client(self) -> Any:
         with self._guard:
+            if self._credentials is not None:
+                self._frozen()
             return self._opened_client
 
     @cached_property
