@@ -72,12 +72,15 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Head:
+    """`given_up` are sessions whose commits were discarded last: one that was paused meanwhile has to know."""
+
     state: State
     session: str
     nonce: str
     lease: float = 0
     owner: Mapping[str, Any] = field(default_factory=dict)
     journal: Journal | None = None
+    given_up: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         return json.dumps({"format": _FORMAT, **asdict(self)}).encode()
@@ -133,7 +136,8 @@ def _parse(raw: Mapping[str, Any]) -> Head:
     session = str(raw["session"])
     if not session.isalnum():  # it names a folder, whose objects go with it
         raise ValueError(f"{session!r} is no session")
-    return Head(raw["state"], session, str(raw["nonce"]), lease, dict(raw["owner"]), journal)
+    given_up = tuple(map(str, raw.get("given_up", ())))
+    return Head(raw["state"], session, str(raw["nonce"]), lease, dict(raw["owner"]), journal, given_up)
 
 
 def _journal(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> Journal:

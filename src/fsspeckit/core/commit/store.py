@@ -205,6 +205,9 @@ class _Entry:
             left = settlement.survey()  # before the head is read: what comes later may be a living session's
             seen = read_head(lease.objects, lease.key)
             if seen is not None and seen.head.state == "committed":
+                if way == "discard" and not self._has_run_out(seen):  # its writer may be about to carry it out
+                    self._wait(seen, deadline, timeout)
+                    continue
                 self.said.append(settle(settlement, seen, way))
                 if len(self.said) > _MANY:
                     self._check(seen, deadline, timeout)
@@ -215,6 +218,7 @@ class _Entry:
             if seen is None:  # later ones are refused by this head, once it is there
                 refuse_inner_heads(self.location)
             lease.etag = seen.etag if seen is not None else None
+            lease.given_up = seen.head.given_up if seen is not None else ()
             if lease.change("leased") == "ours":
                 self._clear(settlement, left)
                 return lease, self.said
@@ -370,6 +374,8 @@ class StoreSession:
         seen = read_head(self.lease.objects, self.lease.key)
         if seen is not None and seen.head.state == "committed" and seen.head.session == self.lease.session:
             self._settlement.finish(seen)
+        else:
+            self._settlement.check_not_given_up(self.lease.session)
 
     def close(self) -> None:
         """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
