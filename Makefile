@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
+GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",true)
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-s3 torture soak fuzz check format hooks \
 	bench bench-s3 big trace wheel clean
@@ -45,9 +46,10 @@ test-old-duckdb: $(READY) ## the DuckDB tests with the oldest DuckDB supported, 
 test-old-spark: $(READY) ## the Spark tests with the oldest Spark supported, in an environment of its own
 	@$(JAVA) && scripts/test-old-spark $(ARGS)
 
-test-s3: $(READY) ## all tests on object stores, whole: SeaweedFS and moto, or any endpoint by SERVER=http://host:port
-	@$(JAVA) && FSSPECKIT_S3_WHOLE=1 FSSPECKIT_S3_SERVER=$(SERVER) $(BIN)/python -m pytest tests/s3 -n $(WORKERS) $(ARGS)
-	@$(JAVA) && FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
+test-s3: $(READY) ## all tests on object stores, whole: SeaweedFS and moto; SERVER=http://host:port, or versitygw (with Go)
+	@$(JAVA) && $(GATEWAY) && FSSPECKIT_S3_WHOLE=1 FSSPECKIT_S3_SERVER=$(SERVER) $(BIN)/python -m pytest tests/s3 \
+		-n $(WORKERS) $(ARGS)
+	@$(JAVA) && $(GATEWAY) && FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
 		-p s3.conftest --place=s3 --engines=pyarrow,duckdb,spark --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
 
 torture: $(READY) ## a stream killed ten times, a source larger than the driver, 3,000 examples of the property test

@@ -1,6 +1,6 @@
 """Servers and lakes.
 
-`FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`), `FSSPECKIT_S3_KEY` and
+`FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`), or `versitygw`; `FSSPECKIT_S3_KEY` and
 `FSSPECKIT_S3_SECRET` its credentials; `FSSPECKIT_S3_WHOLE` asks for all that `make test` has no time for.
 """
 
@@ -45,8 +45,16 @@ def rclone_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def versitygw_server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, servers.versitygw(Path(folder)) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def any_server(request: pytest.FixtureRequest) -> str:
     """The endpoint that was given, or SeaweedFS."""
+    if GIVEN == "versitygw":
+        return str(request.getfixturevalue("versitygw_server"))
     if not GIVEN:
         return str(request.getfixturevalue("seaweed_server"))
     servers.wait_for(GIVEN, Path(os.devnull))

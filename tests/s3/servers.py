@@ -125,6 +125,18 @@ def seaweed(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def versitygw(folder: Path) -> Iterator[str]:
+    """Built by `scripts/versitygw`. What it knows of objects it keeps beside them: not every disk has attributes."""
+    port = free_port()
+    for name in ("data", "known"):
+        (folder / name).mkdir()
+    arguments = [os.environ.get("VERSITYGW") or "versitygw", "--quiet", "--access", KEY, "--secret", SECRET]
+    arguments += ["--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(folder / "known"), str(folder / "data")]
+    with _process(arguments, folder, f"http://127.0.0.1:{port}") as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
 def rclone(folder: Path) -> Iterator[str]:
     """The negative control: it ignores all conditions."""
     port = free_port()
@@ -144,13 +156,15 @@ class Request:
     path: str
     query: str
     conditional: bool
+    token: str = ""
 
 
 @dataclass
 class Moto:
     """A server in this process that counts what it is asked, and can be told to fail.
 
-    `fault` looks at a request and says `503`, `500`, `reset` (not done), `lost` (done, and no answer) or nothing.
+    `fault` looks at a request and says `503`, `500`, `403 <code>`, `reset` (not done), `lost` (done, and no answer)
+    or nothing.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -163,13 +177,15 @@ class Moto:
             environ["PATH_INFO"],
             environ.get("QUERY_STRING", ""),
             "HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ,
+            environ.get("HTTP_X_AMZ_SECURITY_TOKEN", ""),
         )
         self.requests.append(asked)
         told = self.fault(asked) if self.fault is not None else None
-        if told in ("500", "503"):
-            code = {"500": "InternalError", "503": "SlowDown"}[told]
+        if told is not None and told[:3].isdigit():
+            status, _, named = told.partition(" ")
+            code = named or {"500": "InternalError", "503": "SlowDown"}[status]
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start_response(f"{told} {code}", [("Content-Type", "application/xml")])
+            start_response(f"{status} {code}", [("Content-Type", "application/xml")])
             return [f"<Error><Code>{code}</Code><Message>Reduce your request rate.</Message></Error>".encode()]
         if told == "reset":
             _hang_up(environ)

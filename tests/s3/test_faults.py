@@ -208,6 +208,32 @@ def test_uploads_that_a_lifecycle_rule_aborted(moto_bucket: Bucket, quick_lease:
     assert merge("duckdb", url).updated == 5
 
 
+@pytest.mark.parametrize("call", ["get", "complete"])
+def test_a_commit_that_is_given_up_while_its_writer_is_paused(
+    moto_bucket: Bucket, quick_lease: Any, prefix: str, call: str
+) -> None:
+    """`--discard` waits for the lease's time, since a writer may be at it; one that is paused for longer is told."""
+    url = moto_bucket.write(prefix, FILES)
+    said: list[str] = []
+    swaps = itertools.count(1)
+    committed = [False]
+
+    def plan(number: int, name: str) -> None:
+        if committed[0] and name == call and not said:
+            said.append("")
+            said[:] = fsspeckit.recover(url, discard=True)
+        committed[0] |= name == "put_if" and next(swaps) == 5
+
+    with faulty(plan), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_ATTEMPTS", 2)  # moto answers 500 to uploads that are gone
+        with pytest.raises(DatasetMergeError, match=r"was given up meanwhile.*None of its rows are there"):
+            merge("pyarrow", url)
+    assert said[0].startswith("gave up the commit")
+    assert counted(moto_bucket.rows(prefix)) == OLD
+    assert moto_bucket.litter(prefix) == []
+    assert merge("duckdb", url).updated == 5
+
+
 def test_uploads_of_others_are_left_alone(moto_bucket: Bucket, quick_lease: Any, prefix: str) -> None:
     """Even under names as ours: only those are given up that an intent names."""
     url = moto_bucket.write(prefix, FILES)

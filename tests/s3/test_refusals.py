@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_reached_or_has_no_such_bucket(moto: Moto, monkey
     options = {"endpoint": "http://127.0.0.1:9", "allow_http": "true"}
     from fsspeckit.core.target.listing import list_files
 
-    with pytest.raises(StorageError, match="Cannot look into s3://b/lake: cannot list s3://b/lake: HTTP error"):
+    with pytest.raises(StorageError, match="Cannot look into s3://b/lake: cannot list s3://b/lake: no connec"):
         list_files(locate("s3://b/lake", storage_options=options))
 
 
@@ -204,6 +204,8 @@ def test_a_damaged_head(moto_bucket: Bucket, prefix: str) -> None:
     journal = {"additions": [], "removals": [{"path": "../x.parquet", "etag": ""}]}
     reaching = {"format": 1, "state": "committed", "session": "s", "nonce": "n", "lease": 1, "owner": {}}
     heads = [b"", b"[]", b'{"format": 2}', b"\xff", json.dumps({**reaching, "journal": journal}).encode()]
+    nothing = {"additions": [], "removals": []}
+    heads += [json.dumps({**reaching, "session": s, "journal": nothing}).encode() for s in ("", "a/b", "..")]
     for body in heads:
         moto_bucket.put(f"{folder}/.fsspeckit-{name}/head", body)
         with pytest.raises(fsspeckit.DatasetMergeError, match=r"head object .* cannot be used"):
@@ -211,6 +213,19 @@ def test_a_damaged_head(moto_bucket: Bucket, prefix: str) -> None:
         with pytest.raises(fsspeckit.DatasetMergeError, match=r"head object .* cannot be used"):
             fsspeckit.recover(url)
     assert len(moto_bucket.rows(prefix)) == 2
+
+
+def test_a_lease_in_another_form(moto_bucket: Bucket, prefix: str) -> None:
+    """Who holds it is told as far as it is known, and a lease that is no number has run out."""
+    url = moto_bucket.write(prefix, {"f.parquet": TABLE})
+    folder, _, name = prefix.rpartition("/")
+    leased = {"format": 1, "state": "leased", "session": "s", "nonce": "n", "lease": 3, "owner": {}, "journal": None}
+    for who in ({}, {"since": "x", "process": 1, "host": "h"}, {"since": 1e300, "process": 1, "host": "h"}, {"x": 1}):
+        moto_bucket.put(f"{folder}/.fsspeckit-{name}/head", json.dumps({**leased, "owner": who}).encode())
+        with pytest.raises(DatasetLockedError, match="is locked by another process; waited 0 s"):
+            merge(url, lock_timeout=0)
+    moto_bucket.put(f"{folder}/.fsspeckit-{name}/head", json.dumps({**leased, "lease": float("nan")}).encode())
+    assert merge(url, lock_timeout=0).updated == 2
 
 
 def test_options_do_not_show_credentials() -> None:

@@ -94,6 +94,23 @@ def test_no_secret_in_the_store(moto: Moto, moto_bucket: Bucket, prefix: str, qu
     assert SECRET not in warning and KEY not in warning and "/.fsspeckit-lake/head" in warning
 
 
+def test_no_secret_in_the_log_of_the_client(
+    moto: Moto, moto_bucket: Bucket, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """botocore's own, at DEBUG: it shows all headers, and a session token is one."""
+    url = moto_bucket.write(prefix, FILES)
+    token = "a-session-token-that-nobody-may-see"
+    caplog.set_level(logging.DEBUG)
+    caplog.clear()
+    options = {**servers.options(moto.endpoint), "session_token": token}
+    io = dataset_io("pyarrow", storage_options=options)
+    assert io.merge(pa.table({"id": [1], "x": ["new"]}), url, "upsert", ["id"]).updated == 1
+    assert {asked.token for asked in moto.requests} >= {token}
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(record.name == "botocore.endpoint" for record in caplog.records)
+    assert not any(word in message for message in messages for word in (token, SECRET, KEY))
+
+
 def test_messages_of_the_client_are_washed() -> None:
     from fsspeckit.core.storage.s3_options import S3Options
 

@@ -9,6 +9,7 @@ that was acknowledged; who starts it may kill or stop it at any time.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,12 +17,21 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetLockedError
 
 
+def opened(engine: str) -> Any:
+    if engine != "spark":
+        return dataset_io(engine)
+    from spark_session import local_session
+
+    return dataset_io(engine, spark=local_session("local[1]"))
+
+
 def main(engine: str, url: str, number: int, first: int, last: int) -> None:
+    io = opened(engine)
     for turn in range(first, last):
         source = pa.table({"id": [number, 1000 * (number + 1) + turn], "n": [turn + 1, turn]})
         while True:
             try:
-                dataset_io(engine).merge(source, url, "upsert", ["id"], lock_timeout=300)
+                io.merge(source, url, "upsert", ["id"], lock_timeout=300)
             except DatasetLockedError:  # it was silent for too long, and has committed nothing
                 print(f"again {number} {turn}", flush=True)
                 continue

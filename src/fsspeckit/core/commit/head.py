@@ -72,12 +72,15 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Head:
+    """`given_up` are sessions whose commits were discarded last: one that was paused meanwhile has to know."""
+
     state: State
     session: str
     nonce: str
     lease: float = 0
     owner: Mapping[str, Any] = field(default_factory=dict)
     journal: Journal | None = None
+    given_up: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         return json.dumps({"format": _FORMAT, **asdict(self)}).encode()
@@ -117,25 +120,29 @@ def read_head(objects: Objects, key: str) -> Seen | None:
         return Seen(_parse(json.loads(answer[0])), answer[1])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CommitUnfinishedError(
-            f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If it is not yours, "
-            "or no commit is under way, delete it.",
+            f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If it is of no "
+            "version of fsspeckit, or no commit is under way, delete it.",
             operation="recover",
         ) from error
 
 
 def _parse(raw: Mapping[str, Any]) -> Head:
     if raw["format"] != _FORMAT:
-        raise ValueError(f"unknown format {raw['format']!r}")
+        raise ValueError(f"unknown format {raw['format']!r}, maybe of a newer version of fsspeckit")
     if raw["state"] not in ("free", "leased", "committed"):
         raise ValueError(f"unknown state {raw['state']!r}")
     journal = _journal(raw["journal"]) if raw["state"] == "committed" else None
-    lease = min(max(float(raw["lease"]), 0.0), 3600.0)
-    return Head(raw["state"], str(raw["session"]), str(raw["nonce"]), lease, dict(raw["owner"]), journal)
+    lease = min(max(0.0, float(raw["lease"])), 3600.0)  # in this order what is no number is 0
+    session = str(raw["session"])
+    if not session.isalnum():  # it names a folder, whose objects go with it
+        raise ValueError(f"{session!r} is no session")
+    given_up = tuple(map(str, raw.get("given_up", ())))
+    return Head(raw["state"], session, str(raw["nonce"]), lease, dict(raw["owner"]), journal, given_up)
 
 
 def _journal(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> Journal:
     additions = [
-        Addition(a["path"], a["upload_id"], tuple(map(str, a["parts"])), int(a["size"])) for a in raw["additions"]
+        Addition(a["path"], str(a["upload_id"]), tuple(map(str, a["parts"])), int(a["size"])) for a in raw["additions"]
     ]
     journal = Journal(tuple(additions), tuple(Removal(r["path"], str(r["etag"])) for r in raw["removals"]))
     journal.check()

@@ -49,6 +49,7 @@ class Lease:
     runtime: Runtime
     etag: str | None = None
     is_lost: bool = False
+    given_up: tuple[str, ...] = ()
     _changing: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -98,7 +99,7 @@ class Lease:
 
     def _body(self, state: State, journal: Journal | None) -> bytes:
         who = owner.this_process(self._since) if state != "free" else {}
-        return Head(state, self.session, self.runtime.token(), self.seconds, who, journal).to_bytes()
+        return Head(state, self.session, self.runtime.token(), self.seconds, who, journal, self.given_up).to_bytes()
 
     def is_held(self) -> bool:
         """Is the lease still this session's? Where that cannot be told, it is."""
@@ -123,7 +124,7 @@ class Lease:
         while not self._ended.wait(self.heartbeat) and not self.is_lost:
             try:
                 self.is_lost = not self._renew()
-            except OSError:  # the store cannot be reached now; if that lasts, the commit will be refused
+            except (OSError, CommitUnfinishedError):  # no store, or no head, now; if that lasts, no commit will pass
                 continue
 
     def _renew(self) -> bool:

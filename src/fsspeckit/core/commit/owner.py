@@ -26,6 +26,14 @@ def words(who: Mapping[str, Any]) -> str:
     return f"process {who['process']} on {who['host']}, since {since} ({age:.0f} s ago)"
 
 
+def told(who: Mapping[str, Any]) -> str:
+    """The same of one that others wrote down, maybe in another form."""
+    try:
+        return words(who)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return "another process"
+
+
 def announce(storage: Storage, home: str, since: float) -> None:
     """Write this process down in a folder beside the data set, if that can be; it goes with the folder."""
     with contextlib.suppress(OSError):

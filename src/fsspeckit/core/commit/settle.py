@@ -25,7 +25,7 @@ from fsspeckit.core.commit.head import (
 )
 from fsspeckit.core.commit.lease import Runtime
 from fsspeckit.core.commit.recovery import Way, does_not_fit
-from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.parallel import ahead
 from fsspeckit.core.storage import Location
 from fsspeckit.core.storage.objects import Entry, Objects, UnansweredError, Upload
@@ -35,6 +35,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 _PAUSES = (0.1, 0.3, 1.0)
 _A_DAY = 86_400
+_REMEMBERED = 20
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,13 @@ class Settlement:
     def finish(self, seen: Seen, *, force: bool = False) -> str:
         """Carry out the commit that the head records, from wherever an earlier attempt stopped."""
         journal = _journal_of(seen)
-        lost = [step for step, there in self._each(self._complete, journal.additions) if not there]
+        try:
+            lost = [step for step, there in self._each(self._complete, journal.additions) if not there]
+        except UnansweredError:
+            self.check_not_given_up(seen.head.session)
+            raise
         if not self._is_current(seen):
+            self.check_not_given_up(seen.head.session)
             return f"the commit {seen.head.session} was finished by another writer"
         if lost:
             raise self._is_lost(lost)
@@ -84,7 +90,7 @@ class Settlement:
         if journal.additions and len(placed) == len(journal.additions):
             return f"{self.finish(seen, force=True)}; its new files were all in place, and could not be taken back"
         self.clear(self.left_by(seen, [a.path for a in placed]))
-        self._free(seen)
+        self._free(seen, given_up=True)
         return (
             f"gave up the commit {seen.head.session}: {len(placed)} new file(s) taken back, no other file was touched"
         )
@@ -93,7 +99,8 @@ class Settlement:
         """What sessions left, or one of them. Whoever means to clear it away looks before it reads the head."""
         home = home_of(self.location.root)
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
-        keys = [e.key for e in entries if e.key != head_key(self.location.root) and not self._is_planning(e)]
+        spared = (home, head_key(self.location.root))  # `home/` is some program's mark of a folder
+        keys = [e.key for e in entries if e.key not in spared and not self._is_planning(e)]
         intents = [key for key in keys if key.endswith(INTENT)]
         meant = {key for _, key in self._each(self._intended, intents) if key is not None}
         pending = self.objects.list_uploads(self.location.root) if meant else []
@@ -153,10 +160,21 @@ class Settlement:
         now = read_head(self.objects, head_key(self.location.root))
         return now is not None and now.etag == seen.etag
 
-    def _free(self, seen: Seen) -> None:
+    def check_not_given_up(self, session: str) -> None:
+        """A writer that was paused may find its commit gone from the head: carried out by others, or given up."""
+        now = read_head(self.objects, head_key(self.location.root))
+        if now is not None and session in now.head.given_up:
+            raise DatasetMergeError(
+                f"The commit to {self.location.shown} was given up meanwhile by `fsspeckit recover --discard`. None of "
+                "its rows are there.",
+                operation="commit",
+            )
+
+    def _free(self, seen: Seen, *, given_up: bool = False) -> None:
         """The last step; if it fails the next one who looks does all of it again, which changes nothing."""
+        known = (*seen.head.given_up, seen.head.session)[-_REMEMBERED:] if given_up else seen.head.given_up
         for pause in _PAUSES:
-            body = Head("free", seen.head.session, self.runtime.token()).to_bytes()
+            body = Head("free", seen.head.session, self.runtime.token(), given_up=known).to_bytes()
             try:
                 self.objects.put_if(head_key(self.location.root), body, seen.etag)
                 return

@@ -73,7 +73,8 @@ def recover(
 ) -> list[str]:
     with looking_to_lock(location):
         objects = _objects(location)
-        entries = [e for e in objects.list_all(home_of(location.root)) if not is_of_a_plan(location.root, e.key)]
+        home = home_of(location.root)
+        entries = [e for e in objects.list_all(home) if e.key != home and not is_of_a_plan(location.root, e.key)]
         seen = read_head(objects, head_key(location.root)) if entries else None
         if not entries or (len(entries) == 1 and seen is not None and seen.head.state == "free"):
             return []
@@ -204,6 +205,9 @@ class _Entry:
             left = settlement.survey()  # before the head is read: what comes later may be a living session's
             seen = read_head(lease.objects, lease.key)
             if seen is not None and seen.head.state == "committed":
+                if way == "discard" and not self._has_run_out(seen):  # its writer may be about to carry it out
+                    self._wait(seen, deadline, timeout)
+                    continue
                 self.said.append(settle(settlement, seen, way))
                 if len(self.said) > _MANY:
                     self._check(seen, deadline, timeout)
@@ -214,6 +218,7 @@ class _Entry:
             if seen is None:  # later ones are refused by this head, once it is there
                 refuse_inner_heads(self.location)
             lease.etag = seen.etag if seen is not None else None
+            lease.given_up = seen.head.given_up if seen is not None else ()
             if lease.change("leased") == "ours":
                 self._clear(settlement, left)
                 return lease, self.said
@@ -237,9 +242,7 @@ class _Entry:
 
     def _check(self, seen: Seen | None, deadline: float, timeout: float) -> None:
         if self.runtime.monotonic() >= deadline:
-            known = seen is not None and bool(seen.head.owner)
-            who = owner.words(seen.head.owner) if seen is not None and known else "another process"
-            raise locked(self.location.shown, timeout, who)
+            raise locked(self.location.shown, timeout, owner.told(seen.head.owner if seen is not None else {}))
 
     def _clear(self, settlement: Settlement, left: Left) -> None:
         settlement.clear(left)
@@ -371,6 +374,8 @@ class StoreSession:
         seen = read_head(self.lease.objects, self.lease.key)
         if seen is not None and seen.head.state == "committed" and seen.head.session == self.lease.session:
             self._settlement.finish(seen)
+        else:
+            self._settlement.check_not_given_up(self.lease.session)
 
     def close(self) -> None:
         """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
@@ -384,7 +389,9 @@ class StoreSession:
 
     def _give_up(self, begun: Sequence[Upload]) -> None:
         """Uploads of this session only: it has not committed. Those of its executors are found by their intents."""
-        if self._is_staging:
-            left = self._settlement.survey(self.lease.session)
-            self._settlement.clear(Left(left.keys, tuple({u.upload_id: u for u in (*begun, *left.uploads)}.values())))
-        self.lease.change("free")
+        try:
+            if self._is_staging:
+                self._settlement.clear(Left((), tuple(begun)))
+                self._settlement.clear(self._settlement.survey(self.lease.session))
+        finally:  # whoever may not list uploads is not to keep others waiting
+            self.lease.change("free")

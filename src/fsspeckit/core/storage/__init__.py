@@ -5,6 +5,12 @@ files, S3 by `store` over the few requests of `objects`; everything else is reac
 handed to a `Storage` are absolute; data files are named relative to the data set, with `/`.
 """
 
+import warnings
+
+with warnings.catch_warnings():  # fsspec says of FSSPECKIT_LEASE and its kin that it ignores them, as it should
+    warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_")
+    import fsspec  # noqa: F401
+
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.location import Access, Location, locate

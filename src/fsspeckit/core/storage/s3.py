@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import random
 import re
@@ -19,12 +20,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+import botocore.credentials
 import botocore.exceptions
 import botocore.session
 import obstore
 import obstore.exceptions
 import obstore.store
 from botocore.config import Config
+from botocore.configprovider import ConfiguredEndpointProvider
 
 from fsspeckit.core.storage.base import RECORD_LIMIT
 from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
@@ -37,6 +40,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
+_NO_CONNECTION = "HTTP error: error sending request"
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 _THEIRS = (
     obstore.exceptions.BaseError,
     botocore.exceptions.ClientError,
@@ -44,6 +49,27 @@ _THEIRS = (
     FileNotFoundError,
     ValueError,
 )
+
+
+# Secrets that were used in this process.
+_USED: set[str] = set()
+
+
+class _Washed(logging.Filter):
+    """botocore tells its log, where that is at DEBUG, all headers of a request, and a session token is one of them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        told = record.getMessage()
+        washed = without_secrets(told, [*_USED])
+        if washed != told:
+            record.msg, record.args = washed, ()
+        return True
+
+
+for _name in ("botocore.auth", "botocore.endpoint"):
+    logging.getLogger(_name).addFilter(_Washed())
+# The process in which obstore began its threads, which a fork leaves behind.
+_started_in: int | None = None
 
 
 def connect(bucket: str, options: S3Options) -> S3Objects:
@@ -209,13 +235,17 @@ class S3Objects:
         return {"Bucket": self.bucket, "Key": upload.key, "UploadId": upload.upload_id}
 
     def _ask(self, verb: str, key: str, request: Callable[[], Answer]) -> Answer:
-        """Send a request that may be sent twice, until it is answered or patience ends."""
+        """Send a request that may be sent twice, until it is answered or patience ends.
+
+        A store that lets every attempt wait is asked for no longer than a few of them take.
+        """
+        last = time.monotonic() + 2 * self.options.timeout
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return request()
             except _THEIRS as error:
                 ours = self._ours(error, verb, key)
-                if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS:
+                if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS or time.monotonic() > last:
                     raise ours from None
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**attempt)))
         raise AssertionError("the last attempt returns or raises")
@@ -223,9 +253,13 @@ class S3Objects:
     def _ours(self, error: Exception, verb: str, key: str) -> OSError:
         code, told = _told(error)
         where = f"{self.place}/{key}"
+        if told == _NO_CONNECTION:
+            told = f"no connection to {self._place[0] or 'AWS'}: {_cause(error)}"
         text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.: ')}", self._secrets)
         if code == "NoSuchBucket":
             return OSError(f"the bucket {self.place} does not exist")
+        if isinstance(error, FileNotFoundError) and error.errno is not None:
+            return PermissionError(text)  # a file with credentials is gone, and not what was asked for
         if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
             return FileNotFoundError(text)
         if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
@@ -247,28 +281,38 @@ class S3Objects:
 
     @cached_property
     def _credentials(self) -> Any:
-        """Of botocore: environment, profiles, roles. `None` for a public bucket, or where they are given."""
-        if self.options.anonymous or self.options.access_key_id is not None:
+        """Those given, or of botocore: environment, profiles, roles. `None` for a public bucket."""
+        options = self.options
+        if options.anonymous:
             return None
+        if options.access_key_id is not None:
+            return botocore.credentials.Credentials(
+                options.access_key_id, options.secret_access_key, options.session_token
+            )
         try:
             credentials = self._session.get_credentials()
-        except botocore.exceptions.BotoCoreError as error:
-            raise OSError(f"cannot find credentials for {self.place}: {error}") from None
+            if credentials is not None:
+                credentials.get_frozen_credentials()  # a role is only now asked for
+        except (*_THEIRS, OSError) as error:
+            raise OSError(f"cannot find credentials for {self.place}: {_one_line(str(error))}") from None
         if credentials is None:
             raise no_credentials(self.place)
         return credentials
 
     @property
     def _secrets(self) -> list[str]:
-        credentials = self.__dict__.get("_credentials")
-        if credentials is None:
-            return self.options.secrets
-        frozen = credentials.get_frozen_credentials()
-        return secrets_of(frozen.secret_key, frozen.token, frozen.access_key)
+        """Those of credentials that were used. Expired ones are not renewed for the sake of a message."""
+        return [*self.options.secrets, *_USED]
+
+    def _frozen(self) -> Any:
+        """The credentials of now."""
+        frozen = self._credentials.get_frozen_credentials()
+        _USED.update(secrets_of(frozen.secret_key, frozen.token, frozen.access_key))
+        return frozen
 
     def _provide(self) -> Any:
         """Credentials for obstore, asked for again where they may expire."""
-        frozen = self._credentials.get_frozen_credentials()
+        frozen = self._frozen()
         expires = hasattr(self._credentials, "refresh_needed")
         return {
             "access_key_id": frozen.access_key,
@@ -280,18 +324,28 @@ class S3Objects:
     @cached_property
     def _place(self) -> tuple[str | None, str]:
         """Endpoint and region, a profile's where the options say nothing."""
-        profile = self._session.get_scoped_config()
-        endpoint, region = (getattr(self.options, n) for n in ("endpoint", "region"))
-        return endpoint or profile.get("endpoint_url"), region or profile.get("region") or "us-east-1"
+        session, profile = self._session, self._session.get_scoped_config()
+        told = ConfiguredEndpointProvider(session.full_config, profile, "s3").provide()
+        return self.options.endpoint or told, self.options.region or profile.get("region") or "us-east-1"
+
+    def _refuse_fork(self) -> None:
+        """A forked child would wait for ever for threads that only its parent has."""
+        if _started_in not in (None, os.getpid()):
+            raise OSError(
+                f"{self.place} was reached by the parent of this forked process, and cannot be by the child; start "
+                'processes by "spawn" or "forkserver" (multiprocessing.get_context), or fork before the first use'
+            )
 
     @property
     def _store(self) -> Any:
+        self._refuse_fork()
         with self._guard:
             return self._opened_store
 
     @property
     def _quick_store(self) -> Any:
         """For the head: whoever waits for it longer than this could lose its lease meanwhile."""
+        self._refuse_fork()
         with self._guard:
             return self._opened_quick_store
 
@@ -304,21 +358,20 @@ class S3Objects:
         return self._open_store(min(self.options.timeout, max(self.options.heartbeat, 5)))
 
     def _open_store(self, timeout: float) -> Any:
+        global _started_in
+        _started_in = os.getpid()
         endpoint, region = self._place
         options = self.options
-        given: dict[str, Any] = {}
-        if options.access_key_id is not None:
-            given = {"access_key_id": options.access_key_id, "secret_access_key": options.secret_access_key}
-            given |= {"session_token": options.session_token} if options.session_token else {}
-        elif options.anonymous:
-            given = {"skip_signature": True}
-        elif self._credentials is not None:
-            given = {"credential_provider": self._provide}
+        given = {"credential_provider": self._provide} if self._credentials is not None else {}
         return obstore.store.S3Store(
             self.bucket,
             **({"endpoint": endpoint} if endpoint else {}),
             region=region,
             virtual_hosted_style_request=options.virtual_hosted or endpoint is None,
+            # What obstore would else take from the environment, for other programs' sake.
+            skip_signature=options.anonymous,
+            conditional_put="etag",
+            s3_express=False,
             client_options={"allow_http": True, "timeout": timedelta(seconds=timeout)},
             retry_config={"max_retries": 0},
             **given,
@@ -327,13 +380,15 @@ class S3Objects:
     @property
     def _client(self) -> Any:
         with self._guard:
+            if self._credentials is not None:
+                self._frozen()
             return self._opened_client
 
     @cached_property
     def _opened_client(self) -> Any:
         endpoint, region = self._place
         options, credentials = self.options, self._credentials
-        if credentials is None:
+        if credentials is None or options.access_key_id is not None:
             self._session.set_credentials(options.access_key_id, options.secret_access_key, options.session_token)
         config = Config(
             signature_version=botocore.UNSIGNED if options.anonymous else None,
@@ -361,8 +416,18 @@ def _told(error: Exception) -> tuple[str, str]:
     match = _CODE.search(text)
     if match:
         return match[1], f"{match[1]} {match[2] or ''}".strip()
-    first = text.strip().partition("\n")[0]
+    first = _one_line(text)
     return "", (first.partition(" - ")[2] or first).removeprefix("Server returned non-2xx status code: ")
+
+
+def _one_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _cause(error: Exception) -> str:
+    """Why nothing was sent, or no answer came: the system's word for it is in what obstore shows of its source."""
+    causes = _CAUSE.findall(str(error))
+    return causes[-1] if causes else "it took too long" if "TimedOut" in str(error) else "nothing came back"
 
 
 def _status(error: Exception) -> int | None:
