@@ -23,6 +23,7 @@ class Contender:
     packages: ClassVar[tuple[str, ...]] = ()
     upserts: ClassVar[bool] = True
     elsewhere: ClassVar[bool] = False  # in `.venv-peer`
+    src: ClassVar[str | None] = None  # of another checkout of ours
 
     def unfit(self, work: Work) -> str | None:
         """Why this work is not for this contender."""
@@ -191,6 +192,14 @@ class Peer(Contender):
         logger.remove()
         days = ["day"] if work.lake.days else None
         PyarrowDatasetIO().merge(source, str(folder), "upsert", list(work.lake.keys), partition_columns=days)
+
+
+BEFORE = ", before"
+
+
+def before(kind: type[Contender], src: Path) -> type[Contender]:
+    """The same of ours, out of another checkout."""
+    return type(kind.__name__, (kind,), {"name": f"{kind.name}{BEFORE}", "src": str(src)})
 
 
 OURS: list[type[Contender]] = [OursPyArrow, OursDuckDB]

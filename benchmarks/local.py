@@ -6,6 +6,8 @@ Every contender has a process of its own, which has merged a small lake before, 
 each merge. Rounds are interleaved, and the smallest wall time of them counts, with its CPU seconds. Peak memory is of
 another process that merges just once. After every merge rows are compared with what they have to be: who gives others
 is reported as wrong, without a time. A contender whose one merge takes long has fewer rounds.
+
+`--before CHECKOUT/src` has ours of another checkout take turns as well; such a run is printed, and not kept.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 
 import results
 import works
-from contenders import EVERYONE, OTHERS, OURS, Contender, Plan, ReadAndWrite
+from contenders import EVERYONE, OTHERS, OURS, Contender, Plan, ReadAndWrite, before
 from results import Row, Suite
 from works import WORKS, Work
 
@@ -46,6 +48,8 @@ class Worker:
         environment = os.environ | {"XDG_CACHE_HOME": str(root / "cache"), "TMPDIR": str(root)}
         if kind.elsewhere:
             environment.pop("PYTHONPATH", None)
+        if kind.src:
+            environment["PYTHONPATH"] = kind.src
         python = str(PEER) if kind.elsewhere else sys.executable
         self._command = [python, str(HERE / "worker.py"), kind.name, work.name]
         self._root, self._timeout = root, timeout
@@ -180,6 +184,7 @@ def plan_twice(bench: Bench, work: Work) -> list[Row]:
     rows = [Row(work.name, f"{Plan.name} {turn}") for turn in ("first", "again")]
     for _ in range(bench.rounds):
         live = bench.copy(work, str(bench.scale), Plan)
+        time.sleep(3)  # files that have just changed are not remembered
         for row in rows:
             warm = bench.copy(work, "small", Plan)
             worker = bench.start(Plan, work)
@@ -211,6 +216,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows, for a try")
     parser.add_argument("--budget", type=float, default=12, help="seconds for the rounds of one contender at one work")
     parser.add_argument("--timeout", type=float, default=30, help="seconds for one merge")
+    parser.add_argument("--before", type=Path, help="another checkout's src, for ours to be compared with")
     parser.add_argument("--folder", type=Path, help="where the lakes are made: on the disk that is measured")
     return parser.parse_args()
 
@@ -219,6 +225,8 @@ def main() -> None:
     given = arguments()
     chosen = [work for work in WORKS if work.name.startswith(tuple(given.works))]
     kinds = [kind for kind in [*OURS, *OTHERS] if kind.name.startswith(tuple(given.contenders))]
+    if given.before:
+        kinds += [before(kind, given.before.resolve()) for kind in OURS]
     suite = Suite(
         "local",
         ours=[kind.name for kind in OURS],
@@ -241,7 +249,8 @@ def main() -> None:
                 figures = f"{row.wall:8.3f} s {row.cpu:8.3f} CPU s {row.peak_mib:7.0f} MiB" if row.wall else " " * 36
                 print(f"  {row.contender:22}{figures}  {row.note}", flush=True)
             suite.rows += rows
-    suite.save()
+    if not given.before:
+        suite.save()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from contenders import EVERYONE, Contender
+from contenders import BEFORE, EVERYONE, Contender
 from works import WORKS, Work, sums_of_files
 
 
@@ -62,7 +62,7 @@ def main(name: str, work_name: str) -> None:
     # What libraries print goes elsewhere.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    contender = next(kind for kind in EVERYONE if kind.name == name)()
+    contender = next(kind for kind in EVERYONE if kind.name == name.removesuffix(BEFORE))()
     work = next(work for work in WORKS if work.name == work_name)
     for line in sys.stdin:
         try:
