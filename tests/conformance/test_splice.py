@@ -109,7 +109,10 @@ def test_statistics_bound_the_values_and_prune(tmp_path: Path, name: str) -> Non
             values = [v for v in part if v is not None]
             assert (chunk.statistics.min, chunk.statistics.max) == (min(values), max(values)), group
         else:
-            assert name in ("no statistics", "fastparquet", "fastparquet gzip", "fastparquet nulls"), group
+            old = pq.read_metadata(file.old).row_group(group).column(table.schema.get_field_index(flat)).statistics
+            # DuckDB 1.1 says nothing of column orders, so that PyArrow trusts no bounds of text, in old and new alike.
+            unordered = name.startswith("duckdb") and not old.has_min_max
+            assert unordered or name in ("no statistics", "fastparquet", "fastparquet gzip", "fastparquet nulls"), group
     place = min(file.swapped)
     value = table.column(flat)[place]
     expected = [i for i, v in enumerate(table.column(flat).to_pylist()) if v == value.as_py()]
