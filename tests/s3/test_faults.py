@@ -316,6 +316,15 @@ def test_attempts_that_do_not_count(moto_bucket: Bucket, prefix: str) -> None:
     assert moto_bucket.litter(prefix) == []
 
 
+def test_a_file_that_is_begun_twice(moto_bucket: Bucket, prefix: str) -> None:
+    """Its rows do not fit the file's own type, which is seen when it is half written: one upload, not two."""
+    narrow = pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32())})
+    url = moto_bucket.write(prefix, {"f0.parquet": narrow, "f1.parquet": pa.table({"id": [5], "v": [2]})})
+    dataset_io("pyarrow").merge(pa.table({"id": [1], "v": [2**40]}), url, "upsert", ["id"])
+    assert moto_bucket.litter(prefix) == []
+    assert sorted(row["v"] for row in moto_bucket.rows(prefix)) == [2, 2**40]
+
+
 def test_what_executors_began_goes_with_the_session(moto_bucket: Bucket, prefix: str) -> None:
     url = moto_bucket.write(prefix, {"f.parquet": FILES["f0.parquet"]})
     location = locate(url)

@@ -167,6 +167,10 @@ class StoreStorage:
                 f"{self.url(root)}/{final} is there already, and in an object store a file is not written in place: "
                 "readers would mix the old one and the new. Leave out replace='in_place'."
             )
+        earlier = self._staged.pop(path, None)
+        if earlier is not None:  # a file that is begun again, in another way; nobody would know of the first upload
+            earlier.give_up()
+            self.objects.abort(earlier.begun)
         key = posixpath.join(root, final)
         self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", key, travelled=self._travelled)
         return self._staged[path]
