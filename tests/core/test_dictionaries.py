@@ -112,3 +112,18 @@ def test_which_columns_are_numbered(tmp_path: Path) -> None:
         numbered = dictionaries.NumberedText.of(source, footer, pq.ParquetFile(source), [0])
     assert numbered.columns == ["city", "code"]
     assert numbered.sizes == {("city", 0): 3, ("code", 0): 2}
+
+
+def test_required_columns_in_a_full_rewrite(tmp_path: Path) -> None:
+    """A row group that is merged and one that is not go into one new file."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string(), nullable=False)])
+    pq.write_table(pa.table([list(range(10)), ["Ulm"] * 10], schema=columns), folder / "f.parquet", row_group_size=5)
+    io = fsspeckit.PyArrowDatasetIO()
+    source = pa.table([[1], ["Bern"]], schema=columns)
+    io.write_parquet_dataset(source, str(folder), strategy="upsert", key_columns=["id"], rewrite_mode="full")
+    (file,) = folder.iterdir()
+    table = pq.ParquetFile(file).read()
+    assert table.column("city").to_pylist() == ["Ulm", "Bern", *["Ulm"] * 8]
+    assert not any(field.nullable for field in table.schema)

@@ -224,7 +224,7 @@ class _Merge:
     def _unified_layout(self, own: Layout) -> Layout:
         template, codec = self.job.template, codec_of(self.file.metadata)
         if template is not None and set(template.schema.names) <= set(self.columns):
-            return model_layout(self.location, template, loose=True).worded_like(own, codec)
+            return model_layout(self.location, template, loose=True).with_metadata_of(own, codec)
         columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
         return Layout.new(columns, WriteOptions(compression=codec))
 
@@ -303,14 +303,15 @@ class _Merge:
     def _merged(self, change: _Change, fields: Iterable[pa.Field], *, numbered: bool = False) -> pa.Table:
         """Columns as they are to be; text that was read as numbers may stay `numbered`."""
         before, after, positions = _by_name(change.old), _by_name(change.rows), change.positions
-        columns = {}
+        columns, merged = [], []
         for target in fields:
             old, new = before.get(target.name), self._column(after[target.name], target, len(positions))
             if numbered and is_numbered(old, target.type) and len(positions) < len(old):
-                columns[target.name] = patched_numbers(old, positions, new)
+                columns.append(patched_numbers(old, positions, new))
             else:
-                columns[target.name] = patched(self._column(old, target, change.old.num_rows), positions, new)
-        return pa.table(columns)
+                columns.append(patched(self._column(old, target, change.old.num_rows), positions, new))
+            merged.append(target.with_type(columns[-1].type))
+        return pa.table(columns, schema=pa.schema(merged))
 
     def _as_schema(self, table: pa.Table, plain: pa.Schema) -> pa.Table:
         columns = _by_name(table)

@@ -88,7 +88,7 @@ class Layout:
         """For rows that are new: not in the calendar of old, if the model was."""
         return self if self.graft is None else replace(self, graft=self.graft.without(flags(self.graft.entries)))
 
-    def worded_like(self, other: Layout, codec: str) -> Layout:
+    def with_metadata_of(self, other: Layout, codec: str) -> Layout:
         """These columns, with the codec and the key-value metadata of another file."""
         index = other.options.get("write_page_index", False)
         graft = self.graft and other.graft and self.graft.with_metadata_of(other.graft)

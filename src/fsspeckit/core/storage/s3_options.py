@@ -155,8 +155,8 @@ def without_secrets(text: str, secrets: list[str]) -> str:
 
 def missing_client(url: str, error: ImportError) -> ArgumentError:
     return ArgumentError(
-        f"Cannot reach {url}: {error.name or 'the client'} is not installed. Install the extra s3: "
-        "pip install 'fsspeckit[s3]'."
+        f"Cannot reach {url}: {error.name or 'the client'} is not installed. Install the extra s3 from a "
+        "checkout of fsspeckit: pip install '.[s3]'."
     )
 
 
