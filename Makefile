@@ -8,7 +8,7 @@ WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-s3 torture soak fuzz check format hooks \
-	bench bench-s3 big trace wheel clean
+	bench bench-s3 bench-spark big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -78,7 +78,9 @@ hooks: $(READY) ## check before every commit
 bench: $(READY) ## benchmarks, as ratios
 	$(BIN)/python benchmarks/merge_ratio.py
 	$(BIN)/python benchmarks/peak_memory.py
-	@$(JAVA) && $(BIN)/python benchmarks/spark_ratio.py
+
+bench-spark: ## our merge beside Delta's, Iceberg's and read-join-overwrite; ARGS="--works tiny --rounds 2 --scale 0.1"
+	@$(JAVA) && scripts/bench-spark $(ARGS)
 
 bench-s3: $(READY) ## a merge on an object store beside the same by deltalake on the same server
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
