@@ -48,14 +48,18 @@ def relaxed(frame: Any) -> Any:
 
     Intervals, which Spark would read back as numbers, and maps of nothing cannot.
     """
-    columns, odd = [], False
-    for field in _fields(frame):
+    fields = _fields(frame)
+    for field in fields:
         check_carried(field)
-        kind = _nullable_voids(field.dataType)
-        odd = odd or kind != field.dataType
-        column = F.col("`" + field.name.replace("`", "``") + "`")
-        columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
-    return frame.select(columns) if odd else frame
+    kinds = [_nullable_voids(field.dataType) for field in fields]
+    if all(kind == field.dataType for kind, field in zip(kinds, fields, strict=True)):
+        return frame  # to name a column to Java takes ten calls, so it is done only where one is cast
+    return frame.select([_column(field, kind) for field, kind in zip(fields, kinds, strict=True)])
+
+
+def _column(field: Any, kind: Any) -> Any:
+    column = F.col("`" + field.name.replace("`", "``") + "`")
+    return column if kind == field.dataType else column.cast(kind).alias(field.name)
 
 
 def _fields(frame: Any) -> list[Any]:
