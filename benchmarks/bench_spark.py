@@ -3,9 +3,9 @@
     make bench-spark [ARGS="--scale 0.1 --rounds 2 --works tiny --contenders fsspeckit,delta"]
 
 Contenders take turns, and each one's fastest round counts; CPU seconds are told beside, for machines in use. Files are
-the same for all: Delta converts a copy of the lake, Iceberg takes its files in. After every merge rows are counted, those
-from the source apart: a contender that has them wrong is told, and not timed. Jars come by `spark.jars.packages`, once;
-without them a contender is left out.
+the same for all: Delta converts a copy of the lake, Iceberg takes its files in. After every merge rows are counted,
+those from the source apart: a contender that has them wrong is told, and not timed. Jars come once, by
+`spark.jars.packages`; without them a contender is left out.
 """
 
 from __future__ import annotations
