@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.values import arrays
+
+_PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
 def is_frame(source: Any) -> bool:
@@ -60,6 +63,14 @@ def relaxed(frame: Any) -> Any:
 def _column(field: Any, kind: Any) -> Any:
     column = F.col("`" + field.name.replace("`", "``") + "`")
     return column if kind == field.dataType else column.cast(kind).alias(field.name)
+
+
+def plainly_named(frame: Any) -> Any:
+    """The frame for `mapInArrow`, which looks columns up by name: names must be told apart, and need no quotes."""
+    names = frame.columns
+    if all(map(_PLAIN.fullmatch, names)) and len({name.lower() for name in names}) == len(names):
+        return frame
+    return frame.toDF(*(f"c{i}" for i in range(len(names))))
 
 
 def _fields(frame: Any) -> list[Any]:
