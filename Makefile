@@ -9,7 +9,7 @@ JAVA = export JAVA_HOME="$$(scripts/java-home)"
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",true)
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-s3 torture soak fuzz check format hooks \
-	bench bench-s3 big trace wheel clean
+	bench bench-s3 bench-spark big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -82,6 +82,9 @@ bench: $(READY) ## everyone at every work, to benchmarks/RESULTS.md and README; 
 	scripts/peer-venv
 	$(BIN)/python benchmarks/local.py $(ARGS)
 	$(BIN)/python benchmarks/report.py
+
+bench-spark: ## our merge beside Delta's, Iceberg's and read-join-overwrite; ARGS="--works tiny --rounds 2 --scale 0.1"
+	@$(JAVA) && scripts/bench-spark $(ARGS)
 
 bench-s3: $(READY) ## a merge on an object store beside the same by deltalake on the same server
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench

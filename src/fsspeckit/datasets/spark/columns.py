@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.values import arrays
+
+_PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
 def is_frame(source: Any) -> bool:
@@ -48,14 +51,26 @@ def relaxed(frame: Any) -> Any:
 
     Intervals, which Spark would read back as numbers, and maps of nothing cannot.
     """
-    columns, odd = [], False
-    for field in _fields(frame):
+    fields = _fields(frame)
+    for field in fields:
         check_carried(field)
-        kind = _nullable_voids(field.dataType)
-        odd = odd or kind != field.dataType
-        column = F.col("`" + field.name.replace("`", "``") + "`")
-        columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
-    return frame.select(columns) if odd else frame
+    kinds = [_nullable_voids(field.dataType) for field in fields]
+    if all(kind == field.dataType for kind, field in zip(kinds, fields, strict=True)):
+        return frame  # to name a column to Java takes ten calls, so it is done only where one is cast
+    return frame.select([_column(field, kind) for field, kind in zip(fields, kinds, strict=True)])
+
+
+def _column(field: Any, kind: Any) -> Any:
+    column = F.col("`" + field.name.replace("`", "``") + "`")
+    return column if kind == field.dataType else column.cast(kind).alias(field.name)
+
+
+def plainly_named(frame: Any) -> Any:
+    """The frame for `mapInArrow`, which looks columns up by name: names must be told apart, and need no quotes."""
+    names = frame.columns
+    if all(map(_PLAIN.fullmatch, names)) and len({name.lower() for name in names}) == len(names):
+        return frame
+    return frame.toDF(*(f"c{i}" for i in range(len(names))))
 
 
 def _fields(frame: Any) -> list[Any]:

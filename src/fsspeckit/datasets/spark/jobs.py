@@ -56,6 +56,8 @@ class Jobs:
         """The footers of a folder are about to be read; of the target's, the number is remembered."""
         if root == self._root:
             self._files = count
+
+    def describe_footers(self, count: int) -> None:
         self.describe(f"read the footers of {_files(count)}")
 
     def describe_step(self, step: Step) -> None:

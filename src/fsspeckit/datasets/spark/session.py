@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.local import LocalEngine
@@ -39,7 +40,8 @@ log = logging.getLogger("fsspeckit.spark")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-OUTCOME = "task bigint, outcome binary"
+# No line of DDL, which Java would be asked to read.
+OUTCOME = T.StructType().add("task", T.LongType()).add("outcome", T.BinaryType())
 # Work that makes one more task worth its start.
 TASK_BYTES = 32 << 20
 TASKS_PER_CORE = 4

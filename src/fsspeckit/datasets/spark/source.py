@@ -27,7 +27,7 @@ from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.datasets.scan import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
-from fsspeckit.datasets.spark.columns import collated, frame_schema, is_frame, relaxed
+from fsspeckit.datasets.spark.columns import collated, frame_schema, is_frame, plainly_named, relaxed
 from fsspeckit.datasets.spark.shared import Shared, local_paths
 
 # A task for each of 2,000 partitions of two rows takes a minute.
@@ -94,7 +94,7 @@ class Frame:
         return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
 
     def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
-        plain = self.frame.toDF(*(f"c{i}" for i in range(len(self.schema))))  # Spark looks columns up by name
+        plain = plainly_named(self.frame)
         if not self.cluster.grows:
             plain = plain.coalesce(max(LEAST_TASKS, TASKS_PER_CORE * self.cluster.parallelism))
         frame = plain.mapInArrow(_pin_partition(self.schema, shape, store, self.cluster.shared), session.OUTCOME)

@@ -1,0 +1,267 @@
+"""Spark: our merge beside Delta's MERGE, Iceberg's MERGE and read-join-overwrite, warm, in one session.
+
+    make bench-spark [ARGS="--scale 0.1 --rounds 2 --works tiny --contenders fsspeckit,delta"]
+
+Contenders take turns, and each one's fastest round counts; CPU seconds are told beside, for machines in use. Files are
+the same for all: Delta converts a copy of the lake, Iceberg takes its files in. After every merge rows are counted,
+those from the source apart: a contender that has them wrong is told, and not timed. Jars come once, by
+`spark.jars.packages`; without them a contender is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from spark_contenders import Contender, contenders
+from spark_works import WORKS, Work, make_lake, make_source
+
+import fsspeckit
+from fsspeckit.datasets.spark import start_session
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "spark.json"
+JARS = Path(sys.prefix) / "jars"
+PACKAGES = {
+    "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+}
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "6g",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+EXTENSIONS = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
+OURS, COW, MOR = "fsspeckit, Spark", "Iceberg copy-on-write", "Iceberg merge-on-read"
+ALL, ONE, MANY = "all 50 files, all columns change", "all 50 files, 1 column of 9 changes", "2,000 files, 5 touched"
+# Ours as a part of theirs, at most.
+GOALS = {
+    ("5 of 50 files", "Delta MERGE"): 0.35,
+    (ALL, "Delta MERGE"): 0.35,
+    (MANY, "Delta MERGE"): 0.6,
+    ("5 of 50 files", COW): 0.5,
+    (ALL, COW): 0.35,
+    (ONE, COW): 0.35,
+    (MANY, COW): 1.0,
+    ("tiny", COW): 1.0,
+    (ONE, MOR): 1.0,
+}
+
+
+@dataclass
+class Timed:
+    """The rounds of a contender at a work; `wrong` says what its rows were instead."""
+
+    walls: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
+    wrong: str = ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="of rows in a large file, and of the number of small")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--works", default="", help="names, or beginnings of names, separated by semicolons")
+    parser.add_argument("--contenders", default="", help="as works")
+    parser.add_argument("--out", type=Path, help="where the results go; without it only a whole run is kept")
+    parser.add_argument("--fetch", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fetch:
+        start_session("local[1]", CONF | {"spark.jars.packages": given.fetch[0], "spark.jars.ivy": given.fetch[1]})
+        return
+    whole = given.scale == 1 and not given.works and not given.contenders
+    out = given.out or (RESULTS if whole else None)
+    with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as folder:
+        root = Path(folder)
+        packages = {name: jars for name in PACKAGES if (jars := fetched(name))}
+        spark = start_session("local[*]", session_conf(root, packages))
+        taking_part = chosen(contenders(spark, root, set(packages)), given.contenders)
+        works, rows = chosen(WORKS, given.works), []
+        warm_up(root, taking_part)
+        for work in works:
+            rows += rows_of(work, compare(root, work.scaled(given.scale), taking_part, given.rounds))
+            if out:
+                write_results(out, given.scale, whole, works, taking_part, packages, rows)
+        spark.stop()
+
+
+def chosen(all_of_them: Any, names: str) -> Any:
+    return [one for one in all_of_them if one.name.lower().startswith(tuple(names.lower().split(";")))]
+
+
+def fetched(name: str) -> list[Path]:
+    """The jars of a package, as Spark itself fetches them; none if it cannot."""
+    folder = JARS / PACKAGES[name].replace(":", "_")
+    if not list(folder.glob("jars/*.jar")):
+        command = [sys.executable, __file__, "--fetch", PACKAGES[name], str(folder)]
+        child = subprocess.run(command, capture_output=True, text=True)
+        if child.returncode:
+            said = [line for line in child.stderr.splitlines() if "unresolved" in line or "Exception" in line]
+            print(f"{name} is left out, since its jars cannot be fetched: {(said or ['?'])[0].strip()}", flush=True)
+            return []
+    return sorted(folder.glob("jars/*.jar"))
+
+
+def session_conf(root: Path, packages: dict[str, list[Path]]) -> dict[str, str]:
+    """One session with all extensions, so that nobody's is warmer than another's."""
+    conf = CONF | {"spark.local.dir": str(root / "spark"), "spark.sql.warehouse.dir": str(root / "tables")}
+    if packages:
+        conf["spark.jars"] = ",".join(str(jar) for jars in packages.values() for jar in jars)
+        conf["spark.sql.extensions"] = ",".join(EXTENSIONS[name] for name in packages)
+    if "delta" in packages:
+        conf["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if "iceberg" in packages:
+        conf |= {
+            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.ice.type": "hadoop",
+            "spark.sql.catalog.ice.warehouse": str(root / "ice"),
+        }
+    return conf
+
+
+def warm_up(root: Path, taking_part: list[Contender]) -> None:
+    """Java compiles what runs often: everybody merges into something small first, twice."""
+    compare(root, Work("warm-up", "", 6, 20_000, 3, 600), taking_part, 2)
+
+
+def compare(root: Path, work: Work, taking_part: list[Contender], rounds: int) -> dict[str, Timed]:
+    """Every contender in turn, for some rounds."""
+    lake, source = root / "lake", root / "source"
+    make_lake(lake, work)
+    make_source(source, work)
+    timed = {contender.name: Timed() for contender in taking_part}
+    for contender in taking_part:
+        contender.prepare(lake)
+    for _ in range(rounds * work.repeated):
+        for contender in taking_part:
+            if not timed[contender.name].wrong:
+                run_once(contender, source, work, timed[contender.name])
+    for contender in taking_part:
+        contender.clear()
+    shutil.rmtree(lake)
+    shutil.rmtree(source)
+    return timed
+
+
+def run_once(contender: Contender, source: Path, work: Work, timed: Timed) -> None:
+    contender.reset()
+    changes = contender.spark.read.parquet(str(source))
+    changes.createOrReplaceTempView("changes")
+    os.sync()
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    contender.merge(changes)
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    found = contender.rows().selectExpr("count(*)", "count_if(quantity < 0)").first()
+    if tuple(found) != work.rows_after:
+        timed.wrong = f"has (rows, rows of the source) {tuple(found)}, not {work.rows_after}"
+    timed.walls.append(wall)
+    timed.cpus.append(cpu)
+
+
+def cpu_seconds() -> float:
+    """Of this process, Java's and the Python workers', living or ended; 0 where /proc is not."""
+    return sum(_ticks(stat) for stat in _family(os.getpid())) / os.sysconf("SC_CLK_TCK")
+
+
+def _family(top: int) -> Iterator[list[str]]:
+    """What /proc says of a process and all below it, after the name, which may have blanks."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    family = {top}
+    while more := {pid for pid, stat in stats.items() if int(stat[1]) in family} - family:
+        family |= more
+    return (stats[pid] for pid in family if pid in stats)
+
+
+def _ticks(stat: list[str]) -> int:
+    return sum(map(int, stat[11:15]))
+
+
+def rows_of(work: Work, timed: dict[str, Timed]) -> list[dict[str, Any]]:
+    """The rows of the results, which are also printed."""
+    print(f"\n{work.name} (load of the machine {os.getloadavg()[0]:.1f})", flush=True)
+    ours = timed.get(OURS, Timed())
+    rows = []
+    for name, measured in timed.items():
+        if measured.wrong:
+            print(f"  {name:34} {measured.wrong}", flush=True)
+            rows.append(_row(work, name, None, None, measured, f"wrong: {measured.wrong}"))
+            continue
+        wall, cpu = min(measured.walls), min(measured.cpus)
+        line = f"  {name:34} {wall:6.2f} s, median {statistics.median(measured.walls):6.2f}, CPU {cpu:6.2f}"
+        if name != OURS and ours.walls and not ours.wrong:
+            line += told_ratio(min(ours.walls) / wall, min(ours.cpus) / (cpu or 1), GOALS.get((work.name, name)))
+        print(line, flush=True)
+        rows.append(_row(work, name, round(wall, 3), round(cpu, 2) or None, measured, ""))
+    return rows
+
+
+def told_ratio(wall: float, cpu: float, goal: float | None) -> str:
+    met = "" if goal is None else f", goal {goal}: {'met' if wall <= goal else 'NOT MET'}"
+    return f"  ours is {wall:.2f} of it ({cpu:.2f} of its CPU{met})"
+
+
+def _row(
+    work: Work, contender: str, wall: float | None, cpu: float | None, measured: Timed, note: str
+) -> dict[str, Any]:
+    figures = {"wall": wall, "cpu": cpu, "peak_mib": None, "rounds": len(measured.walls)}
+    return {"work": work.name, "contender": contender, **figures, "note": note}
+
+
+def write_results(
+    out: Path,
+    scale: float,
+    whole: bool,
+    works: list[Work],
+    taking_part: list[Contender],
+    packages: Iterable[str],
+    rows: list[dict[str, Any]],
+) -> None:
+    """In the form of the other benchmarks, from which tables and charts are made."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    versions = {"fsspeckit": fsspeckit.__version__, "pyspark": pyspark.__version__, "pyarrow": pa.__version__}
+    versions |= {name: PACKAGES[name].rpartition(":")[2] for name in packages}
+    results = {
+        "suite": "spark",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "scale": scale,
+        "whole": whole,
+        "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {os.uname().sysname}, load {os.getloadavg()[0]:.0f}",
+        "versions": versions,
+        "ours": [OURS],
+        "floor": "read-join-overwrite",
+        "works": {work.name: work.told for work in works},
+        "contenders": {contender.name: contender.told for contender in taking_part},
+        "rows": rows,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
