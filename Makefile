@@ -83,8 +83,9 @@ bench: $(READY) ## everyone at every work, to benchmarks/RESULTS.md and README; 
 	$(BIN)/python benchmarks/local.py $(ARGS)
 	$(BIN)/python benchmarks/report.py
 
-bench-spark: ## our merge beside Delta's, Iceberg's and read-join-overwrite; ARGS="--works tiny --rounds 2 --scale 0.1"
+bench-spark: $(READY) ## our merge beside Delta's, Iceberg's and read-join-overwrite; ARGS="--works tiny --rounds 2 --scale 0.1"
 	@$(JAVA) && scripts/bench-spark $(ARGS)
+	$(BIN)/python benchmarks/report.py
 
 bench-s3: $(READY) ## a merge on an object store beside the same by deltalake on the same server
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench

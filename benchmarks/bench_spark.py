@@ -11,8 +11,6 @@ those from the source apart: a contender that has them wrong is told, and not ti
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import shutil
 import statistics
@@ -27,14 +25,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
+from goals import GOALS
+from results import Row, Suite, our_version
 from spark_contenders import Contender, contenders
 from spark_works import WORKS, Work, make_lake, make_source
 
-import fsspeckit
 from fsspeckit.datasets.spark import start_session
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "spark.json"
 JARS = Path(sys.prefix) / "jars"
 PACKAGES = {
     "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
@@ -53,20 +50,8 @@ EXTENSIONS = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
-OURS, COW, MOR = "fsspeckit, Spark", "Iceberg copy-on-write", "Iceberg merge-on-read"
-ALL, ONE, MANY = "all 50 files, all columns change", "all 50 files, 1 column of 9 changes", "2,000 files, 5 touched"
-# Ours as a part of theirs, at most.
-GOALS = {
-    ("5 of 50 files", "Delta MERGE"): 0.35,
-    (ALL, "Delta MERGE"): 0.35,
-    (MANY, "Delta MERGE"): 0.6,
-    ("5 of 50 files", COW): 0.5,
-    (ALL, COW): 0.35,
-    (ONE, COW): 0.35,
-    (MANY, COW): 1.0,
-    ("tiny", COW): 1.0,
-    (ONE, MOR): 1.0,
-}
+OURS = "fsspeckit, Spark"
+LIMITS = {(goal.work, goal.against): goal.limit for goal in GOALS if goal.suite == "spark"}
 
 
 @dataclass
@@ -84,26 +69,39 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--works", default="", help="names, or beginnings of names, separated by semicolons")
     parser.add_argument("--contenders", default="", help="as works")
-    parser.add_argument("--out", type=Path, help="where the results go; without it only a whole run is kept")
     parser.add_argument("--fetch", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fetch:
         start_session("local[1]", CONF | {"spark.jars.packages": given.fetch[0], "spark.jars.ivy": given.fetch[1]})
         return
     whole = given.scale == 1 and not given.works and not given.contenders
-    out = given.out or (RESULTS if whole else None)
     with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as folder:
         root = Path(folder)
         packages = {name: jars for name in PACKAGES if (jars := fetched(name))}
         spark = start_session("local[*]", session_conf(root, packages))
         taking_part = chosen(contenders(spark, root, set(packages)), given.contenders)
-        works, rows = chosen(WORKS, given.works), []
+        works = chosen(WORKS, given.works)
+        suite = Suite(
+            "spark",
+            ours=[OURS],
+            floor="read-join-overwrite",
+            works={work.name: work.told for work in works},
+            contenders={contender.name: contender.told for contender in taking_part},
+            scale=given.scale,
+            whole=whole,
+            versions=versions(packages),
+        )
         warm_up(root, taking_part)
         for work in works:
-            rows += rows_of(work, compare(root, work.scaled(given.scale), taking_part, given.rounds))
-            if out:
-                write_results(out, given.scale, whole, works, taking_part, packages, rows)
+            suite.rows += rows_of(work, compare(root, work.scaled(given.scale), taking_part, given.rounds))
         spark.stop()
+    if whole:
+        suite.save()
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    ours = {"fsspeckit": our_version(), "pyspark": pyspark.__version__, "pyarrow": pa.__version__}
+    return ours | {name: PACKAGES[name].rpartition(":")[2] for name in packages}
 
 
 def chosen(all_of_them: Any, names: str) -> Any:
@@ -202,7 +200,7 @@ def _ticks(stat: list[str]) -> int:
     return sum(map(int, stat[11:15]))
 
 
-def rows_of(work: Work, timed: dict[str, Timed]) -> list[dict[str, Any]]:
+def rows_of(work: Work, timed: dict[str, Timed]) -> list[Row]:
     """The rows of the results, which are also printed."""
     print(f"\n{work.name} (load of the machine {os.getloadavg()[0]:.1f})", flush=True)
     ours = timed.get(OURS, Timed())
@@ -210,57 +208,20 @@ def rows_of(work: Work, timed: dict[str, Timed]) -> list[dict[str, Any]]:
     for name, measured in timed.items():
         if measured.wrong:
             print(f"  {name:34} {measured.wrong}", flush=True)
-            rows.append(_row(work, name, None, None, measured, f"wrong: {measured.wrong}"))
+            rows.append(Row(work.name, name, note=f"wrong: {measured.wrong}"))
             continue
         wall, cpu = min(measured.walls), min(measured.cpus)
         line = f"  {name:34} {wall:6.2f} s, median {statistics.median(measured.walls):6.2f}, CPU {cpu:6.2f}"
         if name != OURS and ours.walls and not ours.wrong:
-            line += told_ratio(min(ours.walls) / wall, min(ours.cpus) / (cpu or 1), GOALS.get((work.name, name)))
+            line += told_ratio(min(ours.walls) / wall, min(ours.cpus) / (cpu or 1), LIMITS.get((work.name, name)))
         print(line, flush=True)
-        rows.append(_row(work, name, round(wall, 3), round(cpu, 2) or None, measured, ""))
+        rows.append(Row(work.name, name, round(wall, 3), round(cpu, 2) or None, rounds=len(measured.walls)))
     return rows
 
 
 def told_ratio(wall: float, cpu: float, goal: float | None) -> str:
     met = "" if goal is None else f", goal {goal}: {'met' if wall <= goal else 'NOT MET'}"
     return f"  ours is {wall:.2f} of it ({cpu:.2f} of its CPU{met})"
-
-
-def _row(
-    work: Work, contender: str, wall: float | None, cpu: float | None, measured: Timed, note: str
-) -> dict[str, Any]:
-    figures = {"wall": wall, "cpu": cpu, "peak_mib": None, "rounds": len(measured.walls)}
-    return {"work": work.name, "contender": contender, **figures, "note": note}
-
-
-def write_results(
-    out: Path,
-    scale: float,
-    whole: bool,
-    works: list[Work],
-    taking_part: list[Contender],
-    packages: Iterable[str],
-    rows: list[dict[str, Any]],
-) -> None:
-    """In the form of the other benchmarks, from which tables and charts are made."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    versions = {"fsspeckit": fsspeckit.__version__, "pyspark": pyspark.__version__, "pyarrow": pa.__version__}
-    versions |= {name: PACKAGES[name].rpartition(":")[2] for name in packages}
-    results = {
-        "suite": "spark",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "scale": scale,
-        "whole": whole,
-        "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {os.uname().sysname}, load {os.getloadavg()[0]:.0f}",
-        "versions": versions,
-        "ours": [OURS],
-        "floor": "read-join-overwrite",
-        "works": {work.name: work.told for work in works},
-        "contenders": {contender.name: contender.told for contender in taking_part},
-        "rows": rows,
-    }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class Outcome:
 
 
 FLOOR, DELTA, POLARS = "PyArrow read+write", "delta-rs", "Polars by hand"
+MERGE, COPYING, READING = "Delta MERGE", "Iceberg copy-on-write", "Iceberg merge-on-read"
 ALL, ONE = "all 50 files, all columns change", "all 50 files, 1 column of 9 changes"
 GOALS = [
     Goal("local", ALL, FLOOR, 0.45),
@@ -48,6 +49,15 @@ GOALS = [
     Goal("local", "2,000 files, 5 touched", DELTA, 0.3),
     Goal("local", "2,000 files, 5 touched", "fsspeckit, plan first", 0.2, "fsspeckit, plan again"),
     Goal("local", "tiny", DELTA, 0.7),
+    Goal("spark", "5 of 50 files", MERGE, 0.35),
+    Goal("spark", ALL, MERGE, 0.35),
+    Goal("spark", "2,000 files, 5 touched", MERGE, 0.6),
+    Goal("spark", "5 of 50 files", COPYING, 0.5),
+    Goal("spark", ALL, COPYING, 0.35),
+    Goal("spark", ONE, COPYING, 0.35),
+    Goal("spark", "2,000 files, 5 touched", COPYING, 1.0),
+    Goal("spark", "tiny", COPYING, 1.0),
+    Goal("spark", ONE, READING, 1.0),
 ]
 PEAKS = {"local": {"fsspeckit, PyArrow": 400.0, "fsspeckit, DuckDB": 600.0}}
 

@@ -73,6 +73,12 @@ def notes(suite: Suite) -> list[str]:
     return ["### Notes", "", *lines, ""] if lines else []
 
 
+def peaks(suite: Suite) -> list[str]:
+    if all(row.peak_mib is None for row in suite.rows):
+        return []
+    return ["### Peak memory of a process that merges once, MiB", "", *by_contender(suite, peak)]
+
+
 def section(suite: Suite) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in suite.versions.items())
     rounds = max(row.rounds for row in suite.rows)
@@ -90,9 +96,7 @@ def section(suite: Suite) -> list[str]:
         "### CPU seconds, of all threads",
         "",
         *by_contender(suite, cpu),
-        "### Peak memory of a process that merges once, MiB",
-        "",
-        *by_contender(suite, peak),
+        *peaks(suite),
         *goal_table(suite),
         *notes(suite),
         "### Works",
