@@ -20,12 +20,13 @@ def draw(suite: Suite, theme: str) -> str:
     colours, works = THEMES[theme], list(suite.works)
     each = TITLE + STEP * len(suite.families()) + 12
     height = 62 + each * -(-len(works) // 2)
+    idle = f"; {suite.floor} merges nothing" if suite.suite == "local" else ""
     body = [
         text(GAP, 26, f"Time of an upsert, in times of {suite.families()[0]}'s", 15, colours["ink"], bold=True),
         text(
             GAP,
             45,
-            f"{suite.machine}; {suite.date}{tried(suite)}. Shorter is better; {suite.floor} merges nothing.",
+            f"{suite.machine}; {suite.date}{tried(suite)}. Shorter is better{idle}.",
             11,
             colours["faint"],
         ),
