@@ -57,7 +57,7 @@ def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> Non
 def test_updates_are_copied_or_written_anew_to_the_same_rows(io: Any, examples: int) -> None:
     ways: Counter[str] = Counter()
 
-    @settings(max_examples=examples // 3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=min(examples, 100), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(updates())
     def check(case: Case) -> None:
         with tempfile.TemporaryDirectory() as folder:
