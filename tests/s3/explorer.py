@@ -62,6 +62,7 @@ class Writer:
     is_dead: bool = False
     slept: float = 0.0
     is_overtaken: bool = False
+    had_trouble: bool = False
 
 
 class World:
@@ -153,6 +154,7 @@ class World:
         self.used += order != "go"
         writer = self.writers[number]
         writer.order = order
+        writer.had_trouble |= order != "go"
         writer.turn.release()
         self._control.acquire()
 
@@ -302,9 +304,9 @@ def _wrong(world: World, bucket: MemoryObjects) -> list[str]:
         allowed = {"acknowledged": (1,), "refused": (0,)}.get(writer.end.partition(":")[0], (0, 1))
         if times not in allowed:
             problems.append(f"row{number} stands {times} times, and its writer ended so: {writer.end}")
-    # Who was paused past its lease can have begun an upload after others had cleared up; if it died then, or does not
-    # know whether it committed and must give nothing up, the upload stays.
-    late = {f"w{n}" for n, w in enumerate(world.writers) if w.end.startswith(("killed", "unknown")) and w.is_overtaken}
+    # Who was paused past its lease can have begun an upload after others had cleared up. It gives that up itself, unless
+    # it dies, is not heard, or does not know whether it committed.
+    late = {f"w{n}" for n, w in enumerate(world.writers) if w.had_trouble and w.is_overtaken}
     left = [name for name in bucket.pending if name[1].partition("-")[0] not in late]
     if left:
         problems.append(f"uploads are left: {sorted(left)}")
