@@ -304,7 +304,7 @@ def _wrong(world: World, bucket: MemoryObjects) -> list[str]:
         allowed = {"acknowledged": (1,), "refused": (0,)}.get(writer.end.partition(":")[0], (0, 1))
         if times not in allowed:
             problems.append(f"row{number} stands {times} times, and its writer ended so: {writer.end}")
-    # Who was paused past its lease can have begun an upload after others had cleared up. It gives that up itself, unless
+    # Who was paused past its lease can have begun an upload after others had cleared up. It gives that up, unless
     # it dies, is not heard, or does not know whether it committed.
     late = {f"w{n}" for n, w in enumerate(world.writers) if w.had_trouble and w.is_overtaken}
     left = [name for name in bucket.pending if name[1].partition("-")[0] not in late]
