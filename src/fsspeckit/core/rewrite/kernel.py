@@ -319,7 +319,7 @@ class _Merge:
 
     def _column(self, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
         if column is None:
-            return arrays.nothing(rows, target.type)
+            return pa.chunked_array([arrays.nothing(rows, target.type)])
         try:
             return arrays.cast(arrays.plain(column), target.type)
         except arrays.DoesNotFit as error:
