@@ -3,9 +3,10 @@
     python benchmarks/local.py [--works tiny partitioned] [--contenders Polars] [--rounds 5] [--scale 1.0]
 
 Every contender has a process of its own, which has merged a small lake before, and an untouched copy of the lake for
-each merge. Rounds are interleaved, and the smallest wall time of them counts, with its CPU seconds. Peak memory is of
-another process that merges just once. After every merge rows are compared with what they have to be: who gives others
-is reported as wrong, without a time. A contender whose one merge takes long has fewer rounds.
+each merge. The smallest wall time of its rounds counts, with its CPU seconds; they come one after the other, because a
+virtual machine takes memory back from who is idle, and to get it again costs more than the merge. Peak memory is of
+another process that merges just once. After the first and the last merge rows are compared with what they have to be:
+who gives others is reported as wrong, without a time. A contender whose one merge takes long has fewer rounds.
 
 `--before CHECKOUT/src` has ours of another checkout take turns as well; such a run is printed, and not kept.
 """
@@ -106,15 +107,15 @@ class Bench:
     def start(self, kind: type[Contender], work: Work) -> Worker:
         return Worker(kind, work, self.root, self.timeout)
 
-    def merge(self, who: Entrant, worker: Worker, scale: str) -> dict[str, float]:
-        """One merge by this worker; the warm one prepares and looks at the rows."""
+    def merge(self, who: Entrant, worker: Worker, scale: str, *, check: bool = True) -> dict[str, float]:
+        """One merge by this worker; another one prepares and looks at the rows."""
         live, source = self.copy(who.work, scale, who.kind), self.source(who.work, scale)
         try:
-            who.warm.ask("prepare", live, scale, source)
+            who.aside.ask("prepare", live, scale, source)
             told = worker.ask("merge", live, scale, source)
-            if who.kind.upserts:
+            if who.kind.upserts and check:
                 expected = json.loads(source.with_name("expected.json").read_text())
-                rows = who.warm.ask("check", live, scale, source)
+                rows = who.aside.ask("check", live, scale, source)
                 if rows != expected:
                     raise Failed(f"wrong: {rows}, expected {expected}")
             return told
@@ -129,6 +130,7 @@ class Entrant:
     kind: type[Contender]
     work: Work
     warm: Worker
+    aside: Worker
     row: Row
     rounds: int
     told: list[dict[str, float]] = field(default_factory=list)
@@ -144,7 +146,7 @@ def enter(bench: Bench, kind: type[Contender], work: Work, row: Row) -> Entrant:
     unfit = kind().unfit(work.scaled(bench.scale))
     if unfit:
         raise Failed(f"not run: {unfit}")
-    who = Entrant(kind, work, bench.start(kind, work), row, bench.rounds)
+    who = Entrant(kind, work, bench.start(kind, work), bench.start(kind, work), row, bench.rounds)
     bench.merge(who, who.warm, "small")
     once = bench.start(kind, work)
     cold = bench.merge(who, once, str(bench.scale))
@@ -166,14 +168,16 @@ def compare(bench: Bench, work: Work, kinds: list[type[Contender]]) -> list[Row]
             entrants.append(enter(bench, kind, work, rows[-1]))
         except Failed as failed:
             rows[-1].note = str(failed)
-    for turn in range(bench.rounds):
-        for who in [who for who in entrants if turn < who.rounds and who.rounds > 1]:
-            try:
-                who.told.append(bench.merge(who, who.warm, str(bench.scale)))
-            except Failed as failed:
-                who.row.note, who.rounds, who.told = str(failed), 0, []
+    for who in [who for who in entrants if who.rounds > 1]:
+        try:
+            for turn in range(who.rounds):
+                check = turn == who.rounds - 1
+                who.told.append(bench.merge(who, who.warm, str(bench.scale), check=check))
+        except Failed as failed:
+            who.row.note, who.told = str(failed), []
     for who in entrants:
         who.warm.end()
+        who.aside.end()
         if who.told:
             who.settle()
     return rows
