@@ -14,6 +14,7 @@ import pytest
 from fsspec.implementations.cached import SimpleCacheFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+import fsspeckit
 from damage import nothing_changes, spoil_pages
 from fsspeckit import DatasetMergeError, MergeValidationError
 from fsspeckit.core.errors import (
@@ -346,3 +347,10 @@ def test_a_row_is_never_replaced_by_one_of_another_key(lake: str, monkeypatch: p
     monkeypatch.setattr(FileRows, "rows", mixed_up)
     with nothing_changes(lake), pytest.raises(DatasetMergeError, match=r"f0\.parquet would be replaced .* other keys"):
         PyArrowDatasetIO().merge(pa.table({"id": [1, 2], "x": ["a", "b"]}), lake, "upsert", ["id"])
+
+
+def test_rows_in_the_place_of_the_path_are_not_printed() -> None:
+    """A table's text is hundreds of lines, and hides what was wrong."""
+    rows = pa.table({"id": range(1_000)})
+    with pytest.raises(ArgumentError, match=r"non-empty string, not Table \(rows come first, then the path\)\.$"):
+        fsspeckit.merge("lake", rows, "upsert", ["id"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_HANDFUL = 32
+_HANDFUL = 64
+_WAITED = 3
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
@@ -33,14 +35,25 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: in
                 future.cancel()
 
 
-def in_handfuls(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """`map` by threads for many small items: handing over each of them would take as long as the work itself.
+def in_handfuls(
+    function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], workers: int
+) -> list[Result]:
+    """Results of a function that takes a handful of small items at once.
 
-    >>> in_handfuls(str, range(100), 2)[98:]
+    Python's threads are in each other's way where nobody waits: with eight of them footers out of the page cache took
+    almost twice as long as with one (measured). So they begin when a handful has waited longer than it has worked.
+
+    >>> in_handfuls(lambda few: [str(i) for i in few], range(100), 2)[98:]
     ['98', '99']
     """
     handfuls = [items[start : start + _HANDFUL] for start in range(0, len(items), _HANDFUL)]
-    if len(handfuls) < 2:
-        return [function(item) for item in items]
+    results: list[Result] = []
+    while handfuls:
+        began, worked = time.perf_counter(), time.thread_time()
+        results += function(handfuls.pop(0))
+        if time.perf_counter() - began > _WAITED * (time.thread_time() - worked):
+            break
     with ThreadPoolExecutor(workers) as pool:
-        return [result for results in pool.map(lambda few: [function(i) for i in few], handfuls) for result in results]
+        for more in pool.map(function, handfuls):
+            results += more
+    return results

@@ -99,7 +99,8 @@ def locate(
     """
     shown = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(shown, str) or not shown:
-        raise ArgumentError(f"A data set path must be a non-empty string, not {path!r}.")
+        given = f"{type(path).__name__} (rows come first, then the path)" if hasattr(path, "schema") else repr(path)
+        raise ArgumentError(f"A data set path must be a non-empty string, not {given}.")
     if "\0" in shown:
         raise ArgumentError(f"A path has no null character: {shown!r}.")
     filesystem, shown = _unwrapped(filesystem, shown)

@@ -43,7 +43,7 @@ def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> fro
     return frozenset(range(len(leaves))) - cut
 
 
-def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collection[Leaf]) -> frozenset[int]:
+def check_flat_chunks(footer: bytes, groups: int, schema: pq.ParquetSchema, leaves: Collection[Leaf]) -> frozenset[int]:
     """The same of some top-level columns, without reading all of the footer: plans look at thousands of them.
 
     The physical type comes before the name; PyArrow tells it without harm.
@@ -54,8 +54,8 @@ def check_flat_chunks(footer: bytes, metadata: pq.FileMetaData, leaves: Collecti
             chunks = list(_chunks_named(footer, leaf.name))
         except thrift.Damaged:
             chunks = []
-        if len(chunks) != metadata.num_row_groups:  # the name stands elsewhere, too
-            return check_chunks(footer, metadata.schema) & {leaf.index for leaf in leaves}
+        if len(chunks) != groups:  # the name stands elsewhere, too
+            return check_chunks(footer, schema) & {leaf.index for leaf in leaves}
         are_whole = [_check_chunk(chunk, leaf) for chunk in chunks]
         if not all(are_whole):
             whole.discard(leaf.index)

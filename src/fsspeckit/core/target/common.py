@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,16 +14,20 @@ from fsspeckit.core.target.bounds import Leaf
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar
 from fsspeckit.core.values.collations import collations
 
-_SCHEMA = 2  # of FileMetaData, in parquet.thrift
+_SCHEMA, _ROW_GROUPS = 2, 4  # of FileMetaData, in parquet.thrift
 # Footers that all differ (an entry for each file) are not compared with one another for ever.
 _MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """All that a footer says beside its row groups; fields as of `model.Footer`."""
+    """All that a footer says beside its row groups; fields as of `model.Footer`.
+
+    `head` are its bytes up to the end of the schema, `rest` those behind the row groups.
+    """
 
     head: bytes
+    rest: bytes
     entries: Mapping[bytes, bytes] | None
     created_by: str
     schema: pa.Schema
@@ -41,6 +45,7 @@ class Common:
         leaves = leaf_indexes(schema, metadata.num_columns).items()
         return cls(
             raw[: thrift.end_of_field(raw, _SCHEMA)],
+            raw[thrift.end_of_field(raw, _ROW_GROUPS) :],
             entries,
             metadata.created_by,
             schema,
@@ -51,6 +56,13 @@ class Common:
             collations(entries),
             SPARK_VERSION in (entries or {}),
         )
+
+    def of_columns(self, columns: Sequence[str] | None) -> list[Leaf]:
+        return [leaf for leaf in self.leaves if columns is None or leaf.column in columns]
+
+    def is_around(self, raw: bytes) -> bool:
+        """Are the first and the last bytes of another footer the same?"""
+        return raw.startswith(self.head) and raw.endswith(self.rest)
 
     def is_of(self, raw: bytes, metadata: pq.FileMetaData) -> bool:
         """Does another footer say the same? Its schema does if its bytes are the same from the first on."""
@@ -67,6 +79,9 @@ class Known:
 
     def find(self, raw: bytes, metadata: pq.FileMetaData) -> Common | None:
         return next((common for common in self.seen if common.is_of(raw, metadata)), None)
+
+    def find_around(self, raw: bytes) -> Common | None:
+        return next((common for common in self.seen if common.is_around(raw)), None)
 
     def learn(self, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> Common:
         common = Common.of(raw, schema, metadata)

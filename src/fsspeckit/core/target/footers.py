@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.errors import UnreadableFileError
-from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.model import FileInfo, Footer, RowGroup
 from fsspeckit.core.parallel import in_handfuls
 from fsspeckit.core.storage import LocalStorage, Location
-from fsspeckit.core.target.bounds import row_group
+from fsspeckit.core.target.alike import Together
+from fsspeckit.core.target.bounds import Leaf, row_group
 from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
-from fsspeckit.core.target.common import Known, has_int96
+from fsspeckit.core.target.common import Common, Known, has_int96
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
 from fsspeckit.core.target.thrift import Damaged, Struct, decode
@@ -25,19 +26,21 @@ from fsspeckit.core.target.thrift import Damaged, Struct, decode
 # Footers at once: a mounted disk takes its time to answer, a store even more.
 _DISK_THREADS = 8
 _REQUESTS = 32
-_MANY = 1_000
+_MANY = 256
 
 
 def read_footers(
     location: Location, files: Iterable[FileInfo], columns: Sequence[str] | None, *, all_chunks: bool = False
 ) -> list[Footer]:
-    """Footers of all files, by threads. `columns` names those whose bounds are wanted; `None` means all.
+    """Footers of all files. `columns` names those whose bounds are wanted; `None` means all.
 
     `all_chunks` is for callers that go on to look at the metadata of any column chunk: see `checked_footer`.
     """
     known = Known()
-    return _by_threads(
-        location, list(files), lambda info: read_footer(location, info, columns, all_chunks=all_chunks, known=known)
+    return _by_handfuls(
+        location,
+        list(files),
+        lambda few: [read_footer(location, info, columns, all_chunks=all_chunks, known=known) for info in few],
     )
 
 
@@ -46,16 +49,16 @@ def read_planned(location: Location, infos: list[FileInfo], columns: Sequence[st
     if len(infos) <= _MANY:
         return read_footers(location, infos, columns)
     known = Known()
-    return _by_threads(
-        location, infos, lambda info: replace(read_footer(location, info, columns, known=known), metadata=None)
-    )
+    return _by_handfuls(location, infos, lambda few: _read_alike(location, few, columns, known))
 
 
-def _by_threads(location: Location, infos: list[FileInfo], read: Callable[[FileInfo], Footer]) -> list[Footer]:
+def _by_handfuls(
+    location: Location, infos: list[FileInfo], read: Callable[[Sequence[FileInfo]], list[Footer]]
+) -> list[Footer]:
     if isinstance(location.storage, LocalStorage):
         return in_handfuls(read, infos, _DISK_THREADS)
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        return list(pool.map(read, infos))
+        return [footer for (footer,) in pool.map(lambda info: read([info]), infos)]
 
 
 def read_footer(
@@ -69,20 +72,73 @@ def read_footer(
     """The footer of one file; `known` is what others had in common, which is not worked out again."""
     known = known or Known()
     with reading(location, info.path):
-        with location.storage.open_input_end(location.at(info.path)) as source:
-            tail = tail_bytes(source)
-            certain = location.storage.is_listed(location.at(info.path), source, info)
+        tail, certain = _end(location, info)
         raw, file = footer_of(tail), pq.ParquetFile(pa.BufferReader(tail))  # a footer's offsets do not matter to it
         metadata = file.metadata
         _check_counts(metadata)
         common = known.find(raw, metadata) or known.learn(raw, _arrow_schema(file, tail), metadata)
-        leaves = [leaf for leaf in common.leaves if columns is None or leaf.column in columns]
-        if all_chunks or columns is None:
-            told = check_chunks(raw, metadata.schema)
+        told = check_chunks(raw, metadata.schema) if all_chunks or columns is None else None
+        groups = _row_groups(raw, metadata, range(metadata.num_row_groups), common.of_columns(columns), told)
+    return _footer(info, common, groups, certain, metadata)
+
+
+def _read_alike(location: Location, infos: Sequence[FileInfo], columns: Sequence[str], known: Known) -> list[Footer]:
+    """Footers without their metadata, those that have much in common parsed as one."""
+    footers: dict[str, Footer] = {}
+    alike: dict[int, list[tuple[FileInfo, bytes, bool, Common]]] = {}
+    for info in infos:
+        with reading(location, info.path):
+            tail, certain = _end(location, info)
+            raw = footer_of(tail)
+        common = known.find_around(raw)
+        if common is None:
+            footers[info.path] = replace(read_footer(location, info, columns, known=known), metadata=None)
         else:
-            told = check_flat_chunks(raw, metadata, leaves)
-        leaves = [leaf for leaf in leaves if leaf.index in told]
-        groups = tuple(row_group(metadata.row_group(i), leaves) for i in range(metadata.num_row_groups))
+            alike.setdefault(id(common), []).append((info, raw, certain, common))
+    for ends in alike.values():
+        try:
+            footers |= _parsed_together(ends, columns)
+        except (pa.ArrowException, OSError, ValueError):  # one is odd, and will tell by itself
+            footers |= {
+                info.path: replace(read_footer(location, info, columns, known=known), metadata=None)
+                for info, *_ in ends
+            }
+    return [footers[info.path] for info in infos]
+
+
+def _parsed_together(ends: list[tuple[FileInfo, bytes, bool, Common]], columns: Sequence[str]) -> dict[str, Footer]:
+    common = ends[0][-1]
+    leaves, together = common.of_columns(columns), Together.of(common, [raw for _, raw, _, _ in ends])
+    return {
+        info.path: _footer(info, common, _row_groups(raw, together.metadata, place, leaves), certain)
+        for (info, raw, certain, _), place in zip(ends, together.places, strict=True)
+    }
+
+
+def _end(location: Location, info: FileInfo) -> tuple[bytes, bool]:
+    """The end of a file, and whether it is certainly the one that was listed."""
+    path = location.at(info.path)
+    with location.storage.open_input_end(path) as source:
+        return tail_bytes(source), location.storage.is_listed(path, source, info)
+
+
+def _row_groups(
+    raw: bytes, metadata: pq.FileMetaData, place: range, leaves: list[Leaf], told: frozenset[int] | None = None
+) -> tuple[RowGroup, ...]:
+    """The row groups that PyArrow has at a place. `told` are the leaves whose statistics it can be asked for."""
+    if told is None:
+        told = check_flat_chunks(raw, len(place), metadata.schema, leaves)
+    leaves = [leaf for leaf in leaves if leaf.index in told]
+    return tuple(row_group(metadata.row_group(i), leaves) for i in place)
+
+
+def _footer(
+    info: FileInfo,
+    common: Common,
+    groups: tuple[RowGroup, ...],
+    certain: bool,
+    metadata: pq.FileMetaData | None = None,
+) -> Footer:
     return Footer(
         info,
         common.schema,

@@ -85,6 +85,29 @@ def end_of_field(data: bytes, number: int) -> int:
     raise Damaged(f"its footer has no field {number}")
 
 
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """A whole number, and where it ends."""
+    return _read_zigzag(data, at)
+
+
+def list_at(data: bytes, at: int) -> tuple[int, int, int]:
+    """Of which type the elements of a list are, how many, and where the first one begins."""
+    header = data[at]
+    count, at = (header >> 4, at + 1) if header >> 4 < 15 else _read_varint(data, at + 1)
+    return header & 0x0F, count, at
+
+
+def list_header(kind: int, count: int) -> bytes:
+    """What stands before the elements of a list."""
+    out = bytearray()
+    if count < 15:
+        out.append(count << 4 | kind)
+    else:
+        out.append(0xF0 | kind)
+        _write_varint(out, count)
+    return bytes(out)
+
+
 def encode(struct: Struct) -> bytes:
     out = bytearray()
     _write_struct(out, struct)
@@ -187,11 +210,7 @@ def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _read_list(data: bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
-    header = data[at]
-    at += 1
-    count, kind = header >> 4, header & 0x0F
-    if count == 15:
-        count, at = _read_varint(data, at)
+    kind, count, at = list_at(data, at)
     values = []
     for _ in range(count):
         value, at = _read_value(data, at, kind, depth)
@@ -258,11 +277,7 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
 
 
 def _write_list(out: bytearray, kind: int, values: list[Any]) -> None:
-    if len(values) < 15:
-        out.append(len(values) << 4 | kind)
-    else:
-        out.append(0xF0 | kind)
-        _write_varint(out, len(values))
+    out += list_header(kind, len(values))
     for value in values:
         _write_value(out, kind, value)
 

@@ -24,7 +24,7 @@ from fsspeckit.core.spool.exchange import Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
 from fsspeckit.core.storage import Access, FsspecStorage, LocalStorage, Location, StoreStorage
-from fsspeckit.core.target.footers import read_footers
+from fsspeckit.core.target.footers import read_planned
 from fsspeckit.core.target.remembered import remembered
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.keys import JoinedKeys, LookedUpKeys
@@ -96,7 +96,7 @@ class SparkEngine:
 
     def _read_footers(self, location: Location, infos: list[FileInfo], columns: Sequence[str]) -> list[Footer]:
         if self._is_near(location, len(infos)):
-            return read_footers(location, infos, columns)
+            return read_planned(location, infos, columns)
         self.cluster.jobs.describe_footers(len(infos))
         bins = spread([1] * len(infos), self.cluster.task_count([1 << 20] * len(infos)))
         read = partial(_read_footers, location, tuple(columns))
@@ -165,7 +165,7 @@ def _read_footers(location: Location, columns: tuple[str, ...], infos: list[File
     known: dict[bytes, pa.Schema] = {}
     return [
         replace(footer, schema=known.setdefault(footer.schema.serialize().to_pybytes(), footer.schema))
-        for footer in read_footers(location, infos, columns)
+        for footer in read_planned(location, infos, columns)
     ]
 
 

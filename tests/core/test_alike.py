@@ -1,0 +1,155 @@
+"""Footers of one writer that are parsed as one: whatever they say, each file has what it says alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.model import Footer
+from fsspeckit.core.storage import locate
+from fsspeckit.core.target import alike, footers, thrift
+from fsspeckit.core.target.alike import Together
+from fsspeckit.core.target.common import Common, Known
+from fsspeckit.core.target.footers import read_footers, read_planned
+from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.target.tail import footer_bytes
+
+FILES = 6
+
+
+def table(number: int) -> pa.Table:
+    ids = range(number * 10, number * 10 + 10)
+    return pa.table({"id": ids, "name": [f"name {i}" for i in ids], "x": [None if i % 3 else i / 2 for i in ids]})
+
+
+def by_pyarrow(rows: pa.Table, path: Path) -> None:
+    pq.write_table(rows, path, row_group_size=4)
+
+
+def by_polars(rows: pa.Table, path: Path) -> None:
+    pl.DataFrame(rows).write_parquet(path, row_group_size=5)
+
+
+def by_duckdb(rows: pa.Table, path: Path) -> None:
+    duckdb.from_arrow(rows).write_parquet(str(path))
+
+
+WRITERS = [by_pyarrow, by_polars, by_duckdb]
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footers, "_MANY", 0)
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many footers were parsed as one, each time."""
+    counts: list[int] = []
+
+    class Counting(Together):
+        @classmethod
+        def of(cls, common: Common, footers: list[bytes]) -> Together:  # type: ignore[override]
+            read = Together.of(common, footers)
+            counts.append(len(footers))
+            return read
+
+    monkeypatch.setattr(footers, "Together", Counting)
+    return counts
+
+
+def lake_by(write: Callable[[pa.Table, Path], None], folder: Path) -> Path:
+    folder.mkdir()
+    for number in range(FILES):
+        write(table(number), folder / f"f{number}.parquet")
+    return folder
+
+
+def outcome(read: Callable[..., list[Footer]], lake: Path) -> list[Footer] | str:
+    location = locate(lake)
+    try:
+        infos = list(list_files(location))
+        return [replace(footer, metadata=None) for footer in read(location, infos, ["id", "name"])]
+    except UnreadableFileError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_each_file_has_what_it_says_alone(
+    tmp_path: Path, write: Callable[[pa.Table, Path], None], together: list[int]
+) -> None:
+    lake = lake_by(write, tmp_path / "lake")
+    read = outcome(read_planned, lake)
+    assert read == outcome(read_footers, lake)
+    assert together == [FILES - 1], "all but the first"
+    assert [footer.row_groups[0].bounds["id"].lower for footer in read if isinstance(footer, Footer)] == [
+        number * 10 for number in range(FILES)
+    ]
+
+
+def test_files_of_many_writers_in_one_folder(tmp_path: Path, together: list[int]) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(12):
+        WRITERS[number % 3](table(number), lake / f"f{number:02d}.parquet")
+    pq.write_table(table(12).slice(0, 0), lake / "f12.parquet")
+    pq.write_table(table(13).drop_columns(["x"]), lake / "f13.parquet")
+    assert outcome(read_planned, lake) == outcome(read_footers, lake)
+    assert sorted(together) == [3, 3, 4], "one of each is read alone, and so is the one with another schema"
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_damaged_footers_say_what_they_say_alone(
+    tmp_path: Path, write: Callable[[pa.Table, Path], None], together: list[int], pytestconfig: pytest.Config
+) -> None:
+    lake, chosen = lake_by(write, tmp_path / "lake"), random.Random(7)
+    path = lake / "f3.parquet"
+    whole = path.read_bytes()
+    with pa.OSFile(str(path)) as source:
+        begin = len(whole) - 8 - len(footer_bytes(source))
+    refused = 0
+    for _ in range(pytestconfig.getoption("examples") or 150):
+        data = bytearray(whole)
+        for _ in range(chosen.randint(1, 3)):
+            data[chosen.randrange(begin, len(whole) - 8)] = chosen.randrange(256)
+        path.write_bytes(data)
+        alone = outcome(read_footers, lake)
+        assert outcome(read_planned, lake) == alone, bytes(data[begin:])
+        refused += isinstance(alone, str)
+    assert refused, "some damage is an error"
+    assert together, "and some is not"
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_row_groups_that_shift_are_noticed(
+    tmp_path: Path, write: Callable[[pa.Table, Path], None], together: list[int]
+) -> None:
+    """A footer with a row group more than it counts, and the next one with one less: together they would fit."""
+    lake = lake_by(write, tmp_path / "lake")
+    location = locate(lake)
+    raws = []
+    for info in list_files(location):
+        with pa.OSFile(location.at(info.path)) as source:
+            raws.append(footer_bytes(source))
+    known = Known()
+    first = pq.ParquetFile(lake / "f0.parquet")
+    common = known.learn(raws[0], first.schema_arrow, first.metadata)
+    _, count, groups = alike._groups(raws[1], common)
+    begin = raws[1].index(groups)
+    listed = thrift.list_header(thrift.STRUCT, count)
+    assert raws[1][begin - len(listed) : begin] == listed
+    more = raws[1][: begin - len(listed)] + thrift.list_header(thrift.STRUCT, count + 1) + raws[1][begin:]
+    less = raws[2].replace(listed, thrift.list_header(thrift.STRUCT, count - 1), 1)
+    assert len(Together.of(common, raws[1:3]).places) == 2
+    for odd in ([more, raws[2]], [raws[1], less], [more, less], [less, more]):
+        with pytest.raises((ValueError, OSError, pa.ArrowException)):
+            Together.of(common, odd)
