@@ -170,6 +170,34 @@ def test_threads_write_the_same_bytes(tmp_path: Path, threads: int) -> None:
     assert (scene.staging / "new").stat().st_size == one
 
 
+@pytest.mark.parametrize("splices", [True, False])
+def test_columns_read_one_by_one_make_the_same_file(
+    tmp_path: Path, splices: bool, reads: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among them a column named like a leaf of another, which PyArrow brings along, and one that differs in a file
+    that cannot be copied, so that all of it is read once more."""
+    numbers = range(GROUPS * SIZE)
+    nested = pa.array([{"id": i, "odd": None} for i in numbers], pa.struct({"id": pa.int64(), "odd": pa.string()}))
+    named = table().append_column("s", nested).append_column("s.id", pa.array([-i for i in numbers]))
+    scene = Scene(tmp_path, named)
+    if not splices:
+        edit_footer(scene.path, _too_small)
+    changes: dict[int, dict[str, Any]] = {
+        5: {"s": {"id": 5, "odd": "new"}},
+        2 * SIZE: {"s.id": 77, "name": "new"},
+        3 * SIZE: {},
+        9 * SIZE: {"x": None},
+    }
+    done = scene.rewrite(scene.updates(changes))
+    data, counted = (scene.staging / "new").read_bytes(), reads.total()
+    monkeypatch.setattr(kernel, "_LOT_BYTES", 1)
+    assert scene.rewrite(scene.updates(changes)) == done
+    assert (scene.staging / "new").read_bytes() == data
+    assert scene.new.read().to_pylist() == scene.expected(changes)
+    assert (done.copied > 0) == splices
+    assert reads.total() > 2 * counted, "the second time column by column"
+
+
 def _elsewhere(footer: thrift.Struct) -> None:
     footer[4][1][1][2][1][1][1][1][1] = thrift.BINARY, b""
 

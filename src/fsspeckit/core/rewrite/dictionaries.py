@@ -52,7 +52,8 @@ class NumberedText:
         PyArrow numbers the *distinct* values of a dictionary: if one stands there twice, as damage may have it, the
         numbers in the pages mean others.
         """
-        dictionaries = [(columns[name].chunks, size) for (name, of), size in self.sizes.items() if of == group]
+        sizes = {name: size for (name, of), size in self.sizes.items() if of == group and name in columns}
+        dictionaries = [(columns[name].chunks, size) for name, size in sizes.items()]
         return all(len(chunks) == 1 and len(chunks[0].dictionary) == size for chunks, size in dictionaries)
 
 

@@ -28,6 +28,8 @@ class NullWithin(DoesNotFit):
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The type of the values: without dictionary encoding, views and extension names."""
+    if t.is_primitive(dtype):  # most are, and files have thousands of columns
+        return dtype
     if isinstance(dtype, pa.BaseExtensionType):
         return plain_type(dtype.storage_type)
     if t.is_dictionary(dtype) or t.is_run_end_encoded(dtype):
