@@ -34,9 +34,10 @@ def rewrite_files(
     """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
     tasks, labels = _tasks(runner.parallelism, spool, hits, match, jobs)
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
-    threads = 1
-    if spool.of_one_process and jobs and step.bytes > _LARGE:  # with fewer files than cores, columns go side by side
-        threads = max(1, runner.parallelism // len(jobs))
+    threads: dict[str, int] = {}
+    last = len(jobs) % runner.parallelism
+    if spool.of_one_process and last and step.bytes > _LARGE:  # when fewer files than cores are left
+        threads = {job.footer.path: runner.parallelism // last for job in jobs[-last:]}
     send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool, labels, threads)
     rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
@@ -103,13 +104,20 @@ def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence
 
 
 def _receive(
-    location: Location, spool: Spool, labels: Mapping[Place, int], threads: int, jobs: FileJobs, read: Read
+    location: Location,
+    spool: Spool,
+    labels: Mapping[Place, int],
+    threads: Mapping[str, int],
+    jobs: FileJobs,
+    read: Read,
 ) -> list[Rewritten]:
+    """`threads` are for files whose columns go side by side."""
     arrived, done = _Arrived(labels, read), []
     for number, job in jobs:
         if not spool.of_one_process:  # a task may be tried again, or twice at once
             job = replace(job, staged=unique(job.staged))
-        done.append(rewrite_file(location, spool.shape, job, FileRows(arrived, number), threads=threads))
+        columns_at_once = threads.get(job.footer.path, 1)
+        done.append(rewrite_file(location, spool.shape, job, FileRows(arrived, number), threads=columns_at_once))
     return done
 
 

@@ -190,8 +190,9 @@ class _Merge:
             return
         self._check_fits(change, attempt)
         check_int96(self.location, self.job.footer.path, self.file, [group], change.columns)
-        fields = [f for f in attempt.layout.rows if f.name in change.columns]
-        writer.replace(group, self._merged(change, fields, numbered=True))
+        rows = attempt.layout.rows
+        lots = self._lots(group, [f.name for f in rows if f.name in change.columns])
+        writer.replace(group, (self._merged(change, [rows.field(n) for n in lot], numbered=True) for lot in lots))
 
     def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
         """All of the file is read and written."""
@@ -274,7 +275,8 @@ class _Merge:
         old: dict[str, pa.ChunkedArray] = {}
         keys_before: dict[str, pa.ChunkedArray] = {}
         changed = {n for n in self.columns if n not in self._names and rows.column(n).null_count < rows.num_rows}
-        for names in self._lots(group, whole=whole):
+        at_once = whole or not isinstance(self.location.storage, LocalStorage)  # of a store, each time is a request
+        for names in [self._names] if at_once else self._lots(group, self._names):
             for name, column in self._read(group, names).items():
                 before = arrays.plain(column if place is None else column.take(place))
                 if name in self.columns and not _same_values(before, rows.column(name)):
@@ -291,17 +293,15 @@ class _Merge:
     def _names(self) -> list[str]:
         return list(self.file.schema_arrow.names)
 
-    def _lots(self, group: int, *, whole: bool) -> Iterator[list[str]]:
-        """The columns of a row group, as they are read: of a store all at once, since each time is a request."""
-        old = self._old_file
-        if whole or old is None or not isinstance(self.location.storage, LocalStorage):
-            yield self._names
-            return
+    def _lots(self, group: int, names: Iterable[str]) -> Iterator[list[str]]:
+        """Columns that are comfortable to hold together."""
+        assert self._old_file is not None
+        chunks, leaves = self._old_file.chunks[group], self._old_file.leaves
         lot: list[str] = []
         size = 0
-        for name in self._names:
+        for name in names:
             lot.append(name)
-            size += sum(old.chunks[group][leaf].metadata[UNCOMPRESSED][1] for leaf in old.leaves[name])
+            size += sum(chunks[leaf].metadata[UNCOMPRESSED][1] for leaf in leaves.get(name, ()))
             if size >= _LOT_BYTES * self.threads:
                 yield lot
                 lot, size = [], 0
@@ -353,10 +353,11 @@ class _Merge:
         return self._merged(change, plain)
 
     def _merged(self, change: _Change, fields: Iterable[pa.Field], *, numbered: bool = False) -> pa.Table:
-        """Columns as they are to be; text that was read as numbers may stay `numbered`."""
+        """Columns as they are to be, which are no longer needed as they were; text that was read as numbers may stay
+        `numbered`."""
         positions, columns, merged = change.positions, [], []
         for target in fields:
-            old = change.old.get(target.name)
+            old = change.old.pop(target.name, None)
             new = self._column(change.rows.column(target.name), target, len(positions))
             if numbered and is_numbered(old, target.type) and len(positions) < change.count:
                 columns.append(patched_numbers(old, positions, new))

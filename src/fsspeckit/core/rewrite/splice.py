@@ -7,7 +7,8 @@ written anew. So a chunk can be copied as it is, page by page and bit by bit, be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,6 +29,8 @@ from fsspeckit.core.target.tail import MAGIC, footer_bytes
 _KEY_VALUE, _CREATED_BY, _ORDERS = 5, 6, 7
 _BYTES, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED = 2, 4, 5, 6
 _TYPE, _PATH = 1, 3
+# For encoded columns beside their values: headers of pages, dictionaries, indexes. What takes more is encoded again.
+_MORE_ROOM = 1 << 20
 
 
 class Origin(Protocol):
@@ -117,9 +120,10 @@ class SplicedFile:
         """Copy a row group."""
         self._add(group, {})
 
-    def replace(self, group: int, columns: pa.Table) -> None:
-        """Copy a row group but for some columns, which are given whole and in the layout's plain types."""
-        self._add(group, self._encode(group, columns))
+    def replace(self, group: int, lots: Iterable[pa.Table]) -> None:
+        """Copy a row group but for some columns, which are given whole and in the layout's plain types; each lot of
+        them is encoded before the next one is taken."""
+        self._add(group, {leaf: piece for columns in lots for leaf, piece in self._encode(group, columns).items()})
 
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
@@ -155,12 +159,21 @@ class SplicedFile:
         return pieces
 
     def _encoded(self, columns: pa.Table) -> _Encoded:
-        sink = pa.BufferOutputStream()
-        options = {name: value for name, value in self._layout.options.items() if name != "sorting_columns"}
         stored = self._layout.store(columns)
-        with storable(), pq.ParquetWriter(sink, stored.schema, **options) as writer:
-            writer.write_table(stored, row_group_size=max(1, stored.num_rows))
+        room = pa.allocate_buffer(stored.nbytes + stored.nbytes // 8 + _MORE_ROOM)
+        with contextlib.suppress(pa.ArrowException, OSError):  # a buffer that grows is copied again and again
+            sink = pa.FixedSizeBufferWriter(room)
+            self._write(stored, sink)
+            return _Encoded(room.slice(0, sink.tell()))
+        sink = pa.BufferOutputStream()
+        with storable():
+            self._write(stored, sink)
         return _Encoded(sink.getvalue())
+
+    def _write(self, stored: pa.Table, sink: Any) -> None:
+        options = {name: value for name, value in self._layout.options.items() if name != "sorting_columns"}
+        with pq.ParquetWriter(sink, stored.schema, **options) as writer:
+            writer.write_table(stored, row_group_size=max(1, stored.num_rows))
 
     def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded) -> dict[int, _Piece]:
         footer = encoded.footer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,15 +20,15 @@ _SCHEMA, _ROW_GROUPS = 2, 4  # of FileMetaData, in parquet.thrift
 _MOST = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Common:
     """All that a footer says beside its row groups; fields as of `model.Footer`.
 
-    `head` are its bytes up to the end of the schema, `rest` those behind the row groups.
+    `raw` are all bytes of the first one, `head` those up to the end of the schema.
     """
 
+    raw: bytes
     head: bytes
-    rest: bytes
     entries: Mapping[bytes, bytes] | None
     created_by: str
     schema: pa.Schema
@@ -44,8 +45,8 @@ class Common:
         calendar, columns = Calendar.of(entries), metadata.schema
         leaves = leaf_indexes(schema, metadata.num_columns).items()
         return cls(
+            raw,
             raw[: thrift.end_of_field(raw, _SCHEMA)],
-            raw[thrift.end_of_field(raw, _ROW_GROUPS) :],
             entries,
             metadata.created_by,
             schema,
@@ -56,6 +57,11 @@ class Common:
             collations(entries),
             SPARK_VERSION in (entries or {}),
         )
+
+    @cached_property
+    def rest(self) -> bytes:
+        """Its bytes behind the row groups."""
+        return self.raw[thrift.end_of_field(self.raw, _ROW_GROUPS) :]
 
     def of_columns(self, columns: Sequence[str] | None) -> list[Leaf]:
         return [leaf for leaf in self.leaves if columns is None or leaf.column in columns]

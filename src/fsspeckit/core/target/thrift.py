@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+_NUMBERS, _TRUTHS = frozenset((I32, I64)), frozenset((TRUE, FALSE))
 
 Struct = dict[int, tuple[int, Any]]
 
@@ -135,14 +136,14 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     if result < 0x80:
         return result, at
     result, shift = result & 0x7F, 7
-    while True:
-        byte, at = data[at], at + 1
-        result |= (byte & 0x7F) << shift
+    while shift <= 63:
+        byte = data[at]
+        at += 1
         if byte < 0x80:
-            return result, at
+            return result | byte << shift, at
+        result |= (byte & 0x7F) << shift
         shift += 7
-        if shift > 63:
-            raise Damaged("its footer has a number of more than 64 bits")
+    raise Damaged("its footer has a number of more than 64 bits")
 
 
 def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
@@ -157,39 +158,47 @@ def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
+    """Spelled out where footers have thousands of something: a call for each took twice as long."""
     fields: Struct = {}
-    while True:
-        header = data[at]
+    while header := data[at]:
         at += 1
-        if header == 0:
-            return fields, at
-        if header >> 4:
+        kind = header & 0x0F
+        if header > 0x0F:
             number += header >> 4
         else:
             number, at = _read_zigzag(data, at)
         if number in fields:
             raise Damaged(f"its footer has field {number} twice")
-        kind = header & 0x0F
-        value: Any = None
-        if kind in (I32, I64):  # most fields are numbers, and footers have thousands of them
-            value = data[at]
+        if kind in _NUMBERS:
+            value: Any = data[at]
             at += 1
-            if value >= 0x80:
+            if value > 0x7F:
                 value, at = _read_varint(data, at - 1)
-            value = (value >> 1) ^ -(value & 1)
+            fields[number] = kind, (value >> 1) ^ -(value & 1)
         elif kind == BINARY:
-            size, at = (data[at], at + 1) if data[at] < 0x80 else _read_varint(data, at)
-            value, at = _read_bytes(data, at, size)
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                size, at = _read_varint(data, at - 1)
+            value = data[at : at + size]
+            if len(value) < size:
+                raise IndexError
+            at += size
+            fields[number] = kind, value
         elif kind == STRUCT and depth:
             value, at = _read_struct(data, at, depth - 1)
-        elif kind not in (TRUE, FALSE):
+            fields[number] = kind, value
+        elif kind in _TRUTHS:
+            fields[number] = kind, None
+        else:
             value, at = _read_value(data, at, kind, depth)
-        fields[number] = (kind, value)
+            fields[number] = kind, value
+    return fields, at + 1
 
 
 def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     """A value that stands alone, so that a boolean takes a byte of its own."""
-    if kind in (I16, I32, I64):
+    if kind in _NUMBERS or kind == I16:
         return _read_zigzag(data, at)
     if kind == BINARY:
         size, at = _read_varint(data, at)
@@ -212,8 +221,9 @@ def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 def _read_list(data: bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
     kind, count, at = list_at(data, at)
     values = []
+    read = _read_struct if kind == STRUCT and depth else None
     for _ in range(count):
-        value, at = _read_value(data, at, kind, depth)
+        value, at = read(data, at, depth - 1) if read else _read_value(data, at, kind, depth)
         values.append(value)
     return (kind, values), at
 
@@ -233,7 +243,7 @@ def _read_map(data: bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tu
 
 
 def _write_varint(out: bytearray, value: int) -> None:
-    while value >= 0x80:
+    while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
@@ -245,23 +255,33 @@ def _write_zigzag(out: bytearray, value: int) -> None:
 
 def _write_struct(out: bytearray, struct: Struct) -> None:
     last = 0
-    for number, (kind, value) in sorted(struct.items()):
+    for number in sorted(struct):
+        kind, value = struct[number]
         step = number - last
+        last = number
         if 0 < step < 16:
             out.append(step << 4 | kind)
         else:
             out.append(kind)
             _write_zigzag(out, number)
-        if kind in (I32, I64) and 0 <= value < 64:  # most numbers are small
-            out.append(value << 1)
-        elif kind not in (TRUE, FALSE):
+        if kind in _NUMBERS:
+            value = value << 1 if value >= 0 else (-value << 1) - 1
+            while value > 0x7F:
+                out.append(value & 0x7F | 0x80)
+                value >>= 7
+            out.append(value)
+        elif kind == BINARY:
+            _write_varint(out, len(value))
+            out += value
+        elif kind == STRUCT:
+            _write_struct(out, value)
+        elif kind not in _TRUTHS:
             _write_value(out, kind, value)
-        last = number
     out.append(0)
 
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    if kind in (I16, I32, I64):
+    if kind in _NUMBERS or kind == I16:
         _write_zigzag(out, value)
     elif kind == BINARY:
         _write_varint(out, len(value))

@@ -7,7 +7,7 @@ Only keys and row numbers enter the database. Whole rows in a join or a sort ran
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -30,6 +30,8 @@ CHUNK_ROWS = 122_880  # a row group of DuckDB's
 SCAN_ROWS = 1_000_000
 MERGE_ROWS = 1_000_000
 LEAST_MERGE_ROWS = 10_000
+# Keys of the target that are none of so few are not even put into a table: ten million of them took 320 MB.
+FEW_ROWS = 100_000
 
 
 class SqlKeys:
@@ -73,11 +75,11 @@ class SqlKeys:
 
     def _load(self, location: Location, scans: Sequence[Scan]) -> str:
         """The scanned keys with their positions, in a table; rows with a null key match nothing and stay out."""
-        shape = self._spool.shape
+        shape, known = self._spool.shape, self._spool.all_keys() if self._spool.rows <= FEW_ROWS else {}
 
         def read(item: tuple[int, Scan]) -> pa.Table:
             number, scan = item
-            return pa.concat_tables([_positions(batch, number) for batch in read_keys(location, scan, shape)])
+            return pa.concat_tables([_positions(batch, number, known) for batch in read_keys(location, scan, shape)])
 
         positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64())]
         columns = pa.schema([*self._columns, *positions, ("source_row", pa.int64())])
@@ -168,19 +170,23 @@ def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
             yield number, Scan(scan.footer, tuple(groups))
 
 
-def _positions(batch: KeyBatch, number: int) -> pa.Table:
+def _positions(batch: KeyBatch, number: int, known: Mapping[str, pa.Array]) -> pa.Table:
+    """Keys and where they are; only those that could meet one that is `known`, column by column."""
     rows = len(batch.keys[0])
     columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
+    possible = np.ones(rows, dtype=bool)
+    for name, column in columns.items():
+        if name in known:
+            possible &= pc.is_in(column, known[name], skip_nulls=True).to_numpy(zero_copy_only=False)
+        elif column.null_count:
+            possible &= column.is_valid().to_numpy(zero_copy_only=False)
     columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
     columns["file_no"] = pa.array(np.full(rows, number, dtype=np.int32))
     columns["row_group"] = pa.array(np.full(rows, batch.row_group, dtype=np.int32))
     columns["row_no"] = pa.array(np.arange(rows, dtype=np.int64))
     columns["source_row"] = pa.nulls(rows, pa.int64())
     table = pa.table(columns)
-    for i, column in enumerate(batch.keys):
-        if column.null_count:
-            table = table.filter(table.column(f"k{i}").is_valid())
-    return table
+    return table if possible.all() else table.filter(pa.array(possible))
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
