@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, owner, staging
-from fsspeckit.core.commit.recovery import Way, does_not_fit, recover_locked
+from fsspeckit.core.commit.recovery import Way, does_not_fit, not_finished, recover_locked
 from fsspeckit.core.commit.steps import MisfitError, Steps, moved
 from fsspeckit.core.commit.unchanged import check_unchanged
 from fsspeckit.core.errors import (
-    CommitUnfinishedError,
     DatasetMergeError,
     FsspeckitError,
     StorageError,
@@ -189,12 +188,7 @@ class DiskSession:
         except OSError as error:
             if self._is_not_recorded(commit):
                 raise
-            raise CommitUnfinishedError(
-                f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
-                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
-                "finishes it too.",
-                operation="commit",
-            ) from error
+            raise not_finished(self.location, error) from error
         except (KeyboardInterrupt, SystemExit):
             if not self._is_not_recorded(commit):
                 with contextlib.suppress(OSError, MisfitError):  # the next writer will say so

@@ -121,6 +121,15 @@ def _give_up(location: Location, folder: str, commit: str) -> str:
     return f"gave up the commit in {folder}: {said}"
 
 
+def not_finished(location: Location, error: OSError) -> CommitUnfinishedError:
+    """What a writer says whose commit is recorded, when the rest of it fails."""
+    return CommitUnfinishedError(
+        f"The commit to {location.shown} is recorded; do not repeat it. It could not be finished: {error}. Remove the "
+        f"cause and run `fsspeckit recover {location.quoted}`; the next write finishes it too.",
+        operation="commit",
+    )
+
+
 def does_not_fit(location: Location, misfits: list[str], lost: bool = False) -> CommitUnfinishedError:
     """`lost`: not even `--finish` can help, for staged files are gone."""
     more = f"; and {len(misfits) - 5} more" if len(misfits) > 5 else ""

@@ -23,7 +23,7 @@ from fsspeckit.core.commit import owner
 from fsspeckit.core.commit.disk import refuse_pattern
 from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, is_of_a_plan, read_head
 from fsspeckit.core.commit.lease import Lease, Runtime
-from fsspeckit.core.commit.recovery import Way
+from fsspeckit.core.commit.recovery import Way, not_finished
 from fsspeckit.core.commit.settle import Left, Settlement, settle
 from fsspeckit.core.commit.unchanged import check_unchanged
 from fsspeckit.core.errors import (
@@ -359,12 +359,7 @@ class StoreSession:
         try:
             self._finish()
         except OSError as error:
-            raise CommitUnfinishedError(
-                f"The commit to {self.location.shown} is recorded; do not repeat it. It could not be finished: "
-                f"{error}. Remove the cause and run `fsspeckit recover {self.location.quoted}`; the next write "
-                "finishes it too.",
-                operation="commit",
-            ) from error
+            raise not_finished(self.location, error) from error
         except (KeyboardInterrupt, SystemExit):
             with contextlib.suppress(OSError, FsspeckitError):  # the next writer will say so
                 self._finish()

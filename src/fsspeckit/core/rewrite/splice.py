@@ -11,14 +11,13 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.rewrite.layout import Layout
-from fsspeckit.core.rewrite.writer import storable
+from fsspeckit.core.rewrite.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.common import leaf_count
@@ -99,7 +98,7 @@ class _Piece:
     chunk: Chunk
 
 
-class SplicedFile:
+class SplicedFile(Writer):
     """One Parquet file, like an old one but for the columns that are replaced; synced to disk when it is closed."""
 
     def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, final: str, threads: int = 1) -> None:
@@ -270,15 +269,6 @@ class SplicedFile:
 
     def abandon(self) -> None:
         self._sink.close()
-
-    def __enter__(self) -> SplicedFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abandon()
 
 
 def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:

@@ -7,7 +7,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +40,23 @@ def receipt_of(storage: Storage, path: str, rows: int) -> str | None:
     return receipt
 
 
-class FileWriter:
+class Writer:
+    """Whoever writes files: what is not finished because of an error is abandoned."""
+
+    def abandon(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error_type is not None:
+            self.abandon()
+
+
+class FileWriter(Writer):
     """One Parquet file: row groups as they are given, the footer grafted, synced to disk when it is closed."""
 
     def __init__(self, storage: Storage, path: str, layout: Layout, final: str) -> None:
@@ -71,15 +87,6 @@ class FileWriter:
         self._writer.close()
         self._sink.abandon()
 
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error_type is not None:
-            self.abandon()
-
 
 @contextlib.contextmanager
 def storable() -> Iterator[None]:
@@ -95,7 +102,7 @@ def storable() -> Iterator[None]:
         ) from None
 
 
-class FreshFiles:
+class FreshFiles(Writer):
     """New files: rows go to a folder, a file is full at `max_rows_per_file`, a row group at `row_group_size`.
 
     From the first rows on that the layout cannot hold, files are laid out by the `looser` one.
@@ -186,10 +193,3 @@ class FreshFiles:
     @property
     def _target(self) -> str:
         return posixpath.join(self._folder, f"{self._name}.parquet")
-
-    def __enter__(self) -> FreshFiles:
-        return self
-
-    def __exit__(self, error_type: Any, error: Any, trace: Any) -> None:
-        if error_type is not None:
-            self.abandon()

@@ -43,14 +43,18 @@ class Tails:
 TAILS = Tails()
 
 
-class PinnedFile(io.RawIOBase):
-    """An object as a file, for `pa.PythonFile`. `entry` is what a listing said of it, if there was one."""
+class _RangeFile(io.RawIOBase):
+    """A file, for `pa.PythonFile`, of bytes that are had by their place."""
 
-    def __init__(self, objects: Objects, key: str, entry: Entry | None) -> None:
-        self._objects, self._key = objects, key
-        self._entry = entry if entry is not None and entry.etag else None
-        self._position = 0
-        self._block, self._block_start = b"", 0
+    _position = 0
+
+    @property
+    def _size(self) -> int:
+        raise NotImplementedError
+
+    def _range(self, start: int, end: int) -> bytes:
+        """Bytes that lie within the file."""
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -77,6 +81,15 @@ class PinnedFile(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+
+class PinnedFile(_RangeFile):
+    """An object as a file. `entry` is what a listing said of it, if there was one."""
+
+    def __init__(self, objects: Objects, key: str, entry: Entry | None) -> None:
+        self._objects, self._key = objects, key
+        self._entry = entry if entry is not None and entry.etag else None
+        self._block, self._block_start = b"", 0
+
     @property
     def _size(self) -> int:
         return self._pinned().size
@@ -102,30 +115,20 @@ class PinnedFile(io.RawIOBase):
         return self._block[start - self._block_start : end - self._block_start]
 
 
-class TailFile(io.RawIOBase):
-    """The end of a file that cannot be read yet: an upload, of which its writer remembers the footer."""
+class TailFile(_RangeFile):
+    """The end of a file that cannot be read yet: an upload, of which its writer remembers the footer.
 
-    def __init__(self, size: int, tail: bytes, name: str) -> None:
-        self._size, self._tail, self._name, self._position = size, tail, name, 0
+    What lies before the footer reads as zeros: whoever looks for the footer looks at the end.
+    """
 
-    def readable(self) -> bool:
-        return True
+    def __init__(self, size: int, tail: bytes) -> None:
+        self._length, self._tail = size, tail
 
-    def seekable(self) -> bool:
-        return True
+    @property
+    def _size(self) -> int:
+        return self._length
 
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        return self._position
-
-    def read(self, count: int | None = -1) -> bytes:
-        """What lies before the footer reads as zeros: whoever looks for the footer looks at the end."""
-        end = self._size if count is None or count < 0 else min(self._size, self._position + count)
-        first = self._size - len(self._tail)
-        missing = max(0, min(end, first) - self._position)
-        data = bytes(missing) + self._tail[max(0, self._position - first) : max(0, end - first)]
-        self._position = end
-        return data
+    def _range(self, start: int, end: int) -> bytes:
+        first = self._length - len(self._tail)
+        missing = max(0, min(end, first) - start)
+        return bytes(missing) + self._tail[max(0, start - first) : max(0, end - first)]

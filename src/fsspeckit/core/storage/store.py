@@ -130,11 +130,11 @@ class StoreStorage:
     def open_input(self, path: str) -> Any:
         staged = self._staged.get(path)
         if staged is not None:
-            return pa.PythonFile(TailFile(staged.size, staged.tail, path), mode="r")
+            return pa.PythonFile(TailFile(staged.size, staged.tail), mode="r")
         if posixpath.basename(posixpath.dirname(posixpath.dirname(path))).startswith(HOME):
             elsewhere = tail_of(self.objects, f"{path}{INTENT}")
             if elsewhere is not None:
-                return pa.PythonFile(TailFile(*elsewhere, path), mode="r")
+                return pa.PythonFile(TailFile(*elsewhere), mode="r")
         return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
 
     def open_input_end(self, path: str) -> Any:
