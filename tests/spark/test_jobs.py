@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import os
+import sys
+import zipimport
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 from fsspeckit import MergeValidationError
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
-from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES
+from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, mapped
 from support import rows, write_lake
 
 
@@ -160,3 +164,23 @@ def test_a_session_that_was_stopped_is_told(spark: Any, lake: str, monkeypatch: 
             with pytest.raises(ArgumentError, match="The Spark session was stopped"):
                 io.merge(pa.table({"id": [1], "x": ["new"]}), strategy="upsert", key_columns=["id"], **target)
     assert io.merge(pa.table({"id": [1], "x": ["new"]}), lake, "upsert", ["id"]).updated == 1
+
+
+def test_a_worker_keeps_no_importers_of_archives(spark: Any) -> None:
+    """Before its next task Python would read the directories of their archives again, which took longer than to merge
+    a few rows. Whoever imports makes them anew."""
+
+    def importers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        archives = sum(isinstance(importer, zipimport.zipimporter) for importer in sys.path_importer_cache.values())
+        for _ in batches:
+            importlib.import_module("pyspark.cloudpickle.cloudpickle_fast")
+            yield pa.RecordBatch.from_pydict({"worker": [os.getpid()], "archives": [archives]})
+
+    for _ in range(3):
+        rows = mapped(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
+    # A worker of its own may be started for a task; one that had a task of ours before has none.
+    seen = dict.fromkeys((row["worker"] for row in rows), 0)
+    for _ in range(5):
+        again = mapped(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
+        seen.update((row["worker"], row["archives"]) for row in again if row["worker"] in seen)
+    assert set(seen.values()) == {0}

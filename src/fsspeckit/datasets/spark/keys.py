@@ -30,6 +30,7 @@ from fsspeckit.datasets.spark.session import (
     Cluster,
     carried_errors,
     collect,
+    mapped,
     outcome,
     spread,
 )
@@ -136,7 +137,7 @@ class JoinedKeys:
         weights = [part.rows for part in self._spool.parts]
         bins = spread(weights, min(len(weights), TASKS_PER_CORE * self._cluster.parallelism))
         gathered = _by_part(self._joined(location, scans, bins), len(bins))
-        writing = gathered.mapInArrow(_write_hits(self._spool.store, self._cluster.shared), OUTCOME)
+        writing = mapped(gathered, _write_hits(self._spool.store, self._cluster.shared), OUTCOME)
         written: list[_Written] = collect("match", writing)
         moved = sorted(row for task in written for row in task.moved_samples)[:5]
         hits = _hits(self._spool, [task.hits for task in written], scans)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from fsspeckit.core.spool.exchange import Dealt, Labelled, Read, Send, Task
 from fsspeckit.core.spool.parts import Spool
 from fsspeckit.core.spool.store import LocalStore, one_batch
-from fsspeckit.datasets.spark.session import OUTCOME, Cluster, collect, outcome, spread
+from fsspeckit.datasets.spark.session import OUTCOME, Cluster, collect, mapped, outcome, spread
 from fsspeckit.datasets.spark.shared import Shared
 
 Item = TypeVar("Item")
@@ -60,7 +60,7 @@ def shuffle(
     receiver = _receiver(receive, [task.item for task in tasks], bins, cluster.shared)
     # By default an Arrow batch holds 10,000 records, however large they are.
     with cluster.setting("spark.sql.execution.arrow.maxRecordsPerBatch", str(RECORDS_PER_BATCH)):
-        received = collect(step, placed.mapInArrow(receiver, OUTCOME))
+        received = collect(step, mapped(placed, receiver, OUTCOME))
     results = {number: result for some in received for number, result in some.items()}
     return [results[number] for number in range(len(tasks))]
 

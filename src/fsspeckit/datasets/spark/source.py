@@ -97,7 +97,8 @@ class Frame:
         plain = plainly_named(self.frame)
         if not self.cluster.grows:
             plain = plain.coalesce(max(LEAST_TASKS, TASKS_PER_CORE * self.cluster.parallelism))
-        frame = plain.mapInArrow(_pin_partition(self.schema, shape, store, self.cluster.shared), session.OUTCOME)
+        pin = _pin_partition(self.schema, shape, store, self.cluster.shared)
+        frame = session.mapped(plain, pin, session.OUTCOME)
         return (part for parts in session.collect("pin", frame) for part in parts)
 
     def close(self) -> None:
