@@ -193,7 +193,7 @@ def mapped(frame: Any, function: Batches, types: Any) -> Any:
 
     A worker has Python look again for what there is to import before each task, and Python then reads the directory of
     every archive it imports from: a quarter of a second for Spark's own (seen with Spark 4.1). It does so for archives
-    that it has an importer of; those can be forgotten, and are made anew out of what is known of the archive.
+    that it has an importer of; those of Spark's can be forgotten, and are made anew out of what is known of them.
     """
 
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -201,8 +201,10 @@ def mapped(frame: Any, function: Batches, types: Any) -> Any:
             yield from function(batches)
         finally:
             importers = sys.path_importer_cache
-            for path in [p for p, importer in importers.items() if isinstance(importer, zipimport.zipimporter)]:
-                importers.pop(path, None)
+            for path, importer in list(importers.items()):
+                archive = importer.archive if isinstance(importer, zipimport.zipimporter) else ""
+                if os.path.basename(archive).startswith(("pyspark", "py4j")):
+                    del importers[path]
 
     return frame.mapInArrow(remote, types)
 
