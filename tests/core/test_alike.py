@@ -107,12 +107,18 @@ def test_files_of_many_writers_in_one_folder(tmp_path: Path, together: list[int]
     assert sorted(together) == [3, 3, 4], "one of each is read alone, and so is the one with another schema"
 
 
+@pytest.mark.parametrize("damaged", ["f0", "f3"])
 @pytest.mark.parametrize("write", WRITERS)
 def test_damaged_footers_say_what_they_say_alone(
-    tmp_path: Path, write: Callable[[pa.Table, Path], None], together: list[int], pytestconfig: pytest.Config
+    tmp_path: Path,
+    write: Callable[[pa.Table, Path], None],
+    damaged: str,
+    together: list[int],
+    pytestconfig: pytest.Config,
 ) -> None:
+    """The first of a lake is what others are compared with."""
     lake, chosen = lake_by(write, tmp_path / "lake"), random.Random(7)
-    path = lake / "f3.parquet"
+    path = lake / f"{damaged}.parquet"
     whole = path.read_bytes()
     with pa.OSFile(str(path)) as source:
         begin = len(whole) - 8 - len(footer_bytes(source))
@@ -153,3 +159,22 @@ def test_row_groups_that_shift_are_noticed(
     for odd in ([more, raws[2]], [raws[1], less], [more, less], [less, more]):
         with pytest.raises((ValueError, OSError, pa.ArrowException)):
             Together.of(common, odd)
+
+
+@pytest.mark.parametrize("odd", ["f0", "f3"])
+def test_a_footer_that_only_pyarrow_makes_sense_of(tmp_path: Path, odd: str) -> None:
+    """A field that stands there twice: the last one counts for PyArrow, and we refuse to go by such bytes."""
+    lake = lake_by(by_duckdb, tmp_path / "lake")
+    path = lake / f"{odd}.parquet"
+    data, schema = path.read_bytes(), pq.ParquetFile(path)
+    with pa.OSFile(str(path)) as source:
+        raw = footer_bytes(source)
+    rest = Known().learn(raw, schema.schema_arrow, schema.metadata).rest
+    assert rest is not None and schema.num_row_groups == 1
+    again = b"\x06\x06" + bytes([10 << 1])  # num_rows of the row group, before the byte that ends it
+    twice = raw[: len(raw) - len(rest) - 1] + again + b"\0" + rest
+    path.write_bytes(data[: -8 - len(raw)] + twice + len(twice).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(thrift.Damaged, match="field 3 twice"):
+        thrift.decode(twice)
+    alone = outcome(read_footers, lake)
+    assert isinstance(alone, list) and outcome(read_planned, lake) == alone

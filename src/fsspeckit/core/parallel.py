@@ -41,7 +41,7 @@ def in_handfuls(
     """Results of a function that takes a handful of small items at once.
 
     Python's threads are in each other's way where nobody waits: with eight of them footers out of the page cache took
-    almost twice as long as with one (measured). So they begin when a handful has waited longer than it has worked.
+    almost twice as long as with one (measured). So they begin when a handful took three times as long as it worked.
 
     >>> in_handfuls(lambda few: [str(i) for i in few], range(100), 2)[98:]
     ['98', '99']

@@ -42,8 +42,8 @@ class Together:
             places.append(range(count, count + groups))
             rows.append(told)
             count += groups + 1
-        raw = b"".join([common.head, _ROWS, b"\0", _GROUPS, thrift.list_header(thrift.STRUCT, count), *parts])
-        raw += common.rest
+        listing = [_ROWS, b"\0", _GROUPS, thrift.list_header(thrift.STRUCT, count)]
+        raw = b"".join([common.head, *listing, *parts, common.rest or b""])
         metadata = pq.ParquetFile(pa.BufferReader(raw + len(raw).to_bytes(4, "little") + MAGIC)).metadata
         together = cls(metadata, places)
         if metadata.num_row_groups != count or list(together._told(secret)) != rows:
@@ -63,7 +63,7 @@ class Together:
 
 def _groups(raw: bytes, common: Common) -> tuple[int, int, bytes]:
     """How many rows and row groups a footer tells of, and the row groups."""
-    middle = raw[len(common.head) : len(raw) - len(common.rest)]
+    middle = raw[len(common.head) : len(raw) - len(common.rest or b"")]
     try:
         rows, at = thrift.number_at(middle, 1)
         kind, count, begin = thrift.list_at(middle, at + 1)

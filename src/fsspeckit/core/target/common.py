@@ -20,7 +20,7 @@ _SCHEMA, _ROW_GROUPS = 2, 4  # of FileMetaData, in parquet.thrift
 _MOST = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Common:
     """All that a footer says beside its row groups; fields as of `model.Footer`.
 
@@ -59,16 +59,19 @@ class Common:
         )
 
     @cached_property
-    def rest(self) -> bytes:
-        """Its bytes behind the row groups."""
-        return self.raw[thrift.end_of_field(self.raw, _ROW_GROUPS) :]
+    def rest(self) -> bytes | None:
+        """Its bytes behind the row groups; `None` where these cannot be told, though PyArrow may make sense of them."""
+        try:
+            return self.raw[thrift.end_of_field(self.raw, _ROW_GROUPS) :]
+        except thrift.Damaged:
+            return None
 
     def of_columns(self, columns: Sequence[str] | None) -> list[Leaf]:
         return [leaf for leaf in self.leaves if columns is None or leaf.column in columns]
 
     def is_around(self, raw: bytes) -> bool:
         """Are the first and the last bytes of another footer the same?"""
-        return raw.startswith(self.head) and raw.endswith(self.rest)
+        return self.rest is not None and raw.startswith(self.head) and raw.endswith(self.rest)
 
     def is_of(self, raw: bytes, metadata: pq.FileMetaData) -> bool:
         """Does another footer say the same? Its schema does if its bytes are the same from the first on."""

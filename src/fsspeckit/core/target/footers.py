@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -70,56 +70,72 @@ def read_footer(
     known: Known | None = None,
 ) -> Footer:
     """The footer of one file; `known` is what others had in common, which is not worked out again."""
-    known = known or Known()
     with reading(location, info.path):
-        tail, certain = _end(location, info)
-        raw, file = footer_of(tail), pq.ParquetFile(pa.BufferReader(tail))  # a footer's offsets do not matter to it
-        metadata = file.metadata
-        _check_counts(metadata)
-        common = known.find(raw, metadata) or known.learn(raw, _arrow_schema(file, tail), metadata)
-        told = check_chunks(raw, metadata.schema) if all_chunks or columns is None else None
-        groups = _row_groups(raw, metadata, range(metadata.num_row_groups), common.of_columns(columns), told)
-    return _footer(info, common, groups, certain, metadata)
+        return _parsed(_End.of(location, info), columns, known or Known(), all_chunks=all_chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a file, and whether it is certainly the one that was listed."""
+
+    info: FileInfo
+    tail: bytes
+    certain: bool
+
+    @classmethod
+    def of(cls, location: Location, info: FileInfo) -> _End:
+        path = location.at(info.path)
+        with location.storage.open_input_end(path) as source:
+            return cls(info, tail_bytes(source), location.storage.is_listed(path, source, info))
+
+    @property
+    def footer(self) -> bytes:
+        return footer_of(self.tail)
+
+
+def _parsed(end: _End, columns: Sequence[str] | None, known: Known, *, all_chunks: bool = False) -> Footer:
+    raw, file = end.footer, pq.ParquetFile(pa.BufferReader(end.tail))  # a footer's offsets do not matter to it
+    metadata = file.metadata
+    _check_counts(metadata)
+    common = known.find(raw, metadata) or known.learn(raw, _arrow_schema(file, end.tail), metadata)
+    told = check_chunks(raw, metadata.schema) if all_chunks or columns is None else None
+    groups = _row_groups(raw, metadata, range(metadata.num_row_groups), common.of_columns(columns), told)
+    return _footer(end, common, groups, metadata)
 
 
 def _read_alike(location: Location, infos: Sequence[FileInfo], columns: Sequence[str], known: Known) -> list[Footer]:
     """Footers without their metadata, those that have much in common parsed as one."""
     footers: dict[str, Footer] = {}
-    alike: dict[int, list[tuple[FileInfo, bytes, bool, Common]]] = {}
+    alike: dict[Common, list[_End]] = {}
+
+    def parse_alone(end: _End) -> None:
+        with reading(location, end.info.path):
+            footers[end.info.path] = replace(_parsed(end, columns, known), metadata=None)
+
     for info in infos:
         with reading(location, info.path):
-            tail, certain = _end(location, info)
-            raw = footer_of(tail)
-        common = known.find_around(raw)
+            end = _End.of(location, info)
+            common = known.find_around(end.footer)
         if common is None:
-            footers[info.path] = replace(read_footer(location, info, columns, known=known), metadata=None)
+            parse_alone(end)
         else:
-            alike.setdefault(id(common), []).append((info, raw, certain, common))
-    for ends in alike.values():
+            alike.setdefault(common, []).append(end)
+    for common, ends in alike.items():
         try:
-            footers |= _parsed_together(ends, columns)
+            footers |= _parsed_together(common, ends, columns)
         except (pa.ArrowException, OSError, ValueError):  # one is odd, and will tell by itself
-            footers |= {
-                info.path: replace(read_footer(location, info, columns, known=known), metadata=None)
-                for info, *_ in ends
-            }
+            for end in ends:
+                parse_alone(end)
     return [footers[info.path] for info in infos]
 
 
-def _parsed_together(ends: list[tuple[FileInfo, bytes, bool, Common]], columns: Sequence[str]) -> dict[str, Footer]:
-    common = ends[0][-1]
-    leaves, together = common.of_columns(columns), Together.of(common, [raw for _, raw, _, _ in ends])
+def _parsed_together(common: Common, ends: list[_End], columns: Sequence[str]) -> dict[str, Footer]:
+    raws = [end.footer for end in ends]
+    leaves, together = common.of_columns(columns), Together.of(common, raws)
     return {
-        info.path: _footer(info, common, _row_groups(raw, together.metadata, place, leaves), certain)
-        for (info, raw, certain, _), place in zip(ends, together.places, strict=True)
+        end.info.path: _footer(end, common, _row_groups(raw, together.metadata, place, leaves))
+        for end, raw, place in zip(ends, raws, together.places, strict=True)
     }
-
-
-def _end(location: Location, info: FileInfo) -> tuple[bytes, bool]:
-    """The end of a file, and whether it is certainly the one that was listed."""
-    path = location.at(info.path)
-    with location.storage.open_input_end(path) as source:
-        return tail_bytes(source), location.storage.is_listed(path, source, info)
 
 
 def _row_groups(
@@ -132,25 +148,19 @@ def _row_groups(
     return tuple(row_group(metadata.row_group(i), leaves) for i in place)
 
 
-def _footer(
-    info: FileInfo,
-    common: Common,
-    groups: tuple[RowGroup, ...],
-    certain: bool,
-    metadata: pq.FileMetaData | None = None,
-) -> Footer:
+def _footer(end: _End, common: Common, groups: tuple[RowGroup, ...], metadata: pq.FileMetaData | None = None) -> Footer:
     return Footer(
-        info,
+        end.info,
         common.schema,
         groups,
-        parse_hive_partition_path(info.path),
+        parse_hive_partition_path(end.info.path),
         metadata,
         common.ledger,
         common.int96,
         common.calendar,
         common.collated,
         common.by_spark,
-        certain,
+        end.certain,
     )
 
 
