@@ -259,7 +259,7 @@ class _Merge:
     def _first_change(self) -> int | None:
         """The first row group in which a matched row differs from its source row; it need not be read again."""
         for group in self.job.touched:
-            change = self._change(group, whole=self.job.fresh is not None or self._old_file is None)
+            change = self._change(group, whole=self._old_file is None)
             if change.columns:
                 self.read_ahead[group] = change
                 return group
@@ -267,19 +267,21 @@ class _Merge:
 
     def _change(self, group: int, *, whole: bool) -> _Change:
         """Compare a row group with its source rows; `whole` if all of its columns are needed, else a few at a time."""
-        if group in self.read_ahead and self.read_ahead[group].whole >= whole:
-            return self.read_ahead.pop(group)
+        ahead = self.read_ahead.pop(group, None)
+        if ahead is not None and (ahead.whole or not whole):
+            return ahead
         positions, rows = self._rows(group)
         count = self.file.metadata.row_group(group).num_rows
         place = None if len(positions) == count else pa.array(positions)
         old: dict[str, pa.ChunkedArray] = {}
         keys_before: dict[str, pa.ChunkedArray] = {}
-        changed = {n for n in self.columns if n not in self._names and rows.column(n).null_count < rows.num_rows}
+        compared, lacking = set(self.columns), set(self.columns).difference(self._names)
+        changed = {n for n in lacking if rows.column(n).null_count < rows.num_rows}
         at_once = whole or not isinstance(self.location.storage, LocalStorage)  # of a store, each time is a request
         for names in [self._names] if at_once else self._lots(group, self._names):
             for name, column in self._read(group, names).items():
                 before = arrays.plain(column if place is None else column.take(place))
-                if name in self.columns and not _same_values(before, rows.column(name)):
+                if name in compared and not _same_values(before, rows.column(name)):
                     changed.add(name)
                     if name in self.shape.keys:
                         keys_before[name] = before

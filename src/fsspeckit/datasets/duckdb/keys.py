@@ -172,21 +172,25 @@ def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
 
 def _positions(batch: KeyBatch, number: int, known: Mapping[str, pa.Array]) -> pa.Table:
     """Keys and where they are; only those that could meet one that is `known`, column by column."""
-    rows = len(batch.keys[0])
     columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
-    possible = np.ones(rows, dtype=bool)
+    possible = np.ones(len(batch.keys[0]), dtype=bool)
     for name, column in columns.items():
         if name in known:
             possible &= pc.is_in(column, known[name], skip_nulls=True).to_numpy(zero_copy_only=False)
         elif column.null_count:
             possible &= column.is_valid().to_numpy(zero_copy_only=False)
     columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
-    columns["file_no"] = pa.array(np.full(rows, number, dtype=np.int32))
-    columns["row_group"] = pa.array(np.full(rows, batch.row_group, dtype=np.int32))
-    columns["row_no"] = pa.array(np.arange(rows, dtype=np.int64))
-    columns["source_row"] = pa.nulls(rows, pa.int64())
+    rows = np.flatnonzero(possible)
     table = pa.table(columns)
-    return table if possible.all() else table.filter(pa.array(possible))
+    if len(rows) < len(possible):
+        table = table.take(pa.array(rows))
+    place = {
+        "file_no": pa.array(np.full(len(rows), number, dtype=np.int32)),
+        "row_group": pa.array(np.full(len(rows), batch.row_group, dtype=np.int32)),
+        "row_no": pa.array(rows),
+        "source_row": pa.nulls(len(rows), pa.int64()),
+    }
+    return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | place)
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
