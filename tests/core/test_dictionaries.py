@@ -114,6 +114,18 @@ def test_which_columns_are_numbered(tmp_path: Path) -> None:
     assert numbered.sizes == {("city", 0): 3, ("code", 0): 2}
 
 
+def test_large_dictionaries_are_decoded(tmp_path: Path, numbered: list[int]) -> None:
+    """To look up each of their values twice takes longer than the text."""
+    lake = lake_of(tmp_path / "lake", id=list(range(1000)), few=[f"{i % 62}" for i in range(1000)], many=cities(1000))
+    changes = pa.table({"id": [3], "few": ["new"], "many": ["new"]})
+    fsspeckit.merge(changes, str(lake), key_columns=["id"])
+    assert numbered == [1000, 1000]
+    more = lake_of(tmp_path / "more", id=list(range(1000)), few=[f"{i % 63}" for i in range(1000)], many=cities(1000))
+    fsspeckit.merge(changes, str(more), key_columns=["id"])
+    assert numbered == [1000, 1000, 1000]
+    assert pq.read_table(more).slice(3, 1).to_pylist() == [{"id": 3, "few": "new", "many": "new"}]
+
+
 def test_required_columns_in_a_full_rewrite(tmp_path: Path) -> None:
     """A row group that is merged and one that is not go into one new file."""
     folder = tmp_path / "lake"

@@ -19,6 +19,7 @@ from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
+from fsspeckit.core.rewrite import dictionaries
 from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
@@ -42,6 +43,12 @@ def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
     conf.set("spark.fsspeckit.driverBytes", "0" if request.param == "by executors" else "8m")
     yield
     conf.set("spark.fsspeckit.driverBytes", before)
+
+
+@pytest.fixture(autouse=True)
+def small_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In files of few rows too, text in dictionaries is patched as numbers."""
+    monkeypatch.setattr(dictionaries, "_ROWS_PER_VALUE", 1)
 
 
 def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import sys
 import zipimport
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,10 @@ import pytest
 from fsspeckit import MergeValidationError
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
-from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, mapped
+from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, Cluster, mapped
 from support import rows, write_lake
+
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
 
 @pytest.fixture
@@ -121,6 +124,24 @@ def test_what_is_not_little_is_for_executors(spark: Any, io: SparkDatasetIO, lak
     spark.conf.set(DRIVER_BYTES, before)
     steps = [told.removeprefix("fsspeckit merge orders: ") for told in described()]
     assert steps == ["pin the source", "rewrite 1 of 4 files"]
+
+
+@pytest.mark.parametrize("broadcast", ["10m", "0"], ids=["read by every task", "shuffled"])
+def test_a_rewrite_is_divided_by_the_bytes_of_its_files(
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, caplog: pytest.LogCaptureFixture, broadcast: str
+) -> None:
+    """Not by what a task has in memory at once: 50 files of small row groups were three tasks for two cores."""
+    folder = tmp_path / "large"
+    folder.mkdir()
+    for number in range(8):
+        ids = range(number * 1000, number * 1000 + 1000)
+        noise = [random.Random(i).randbytes(9000) for i in ids]
+        pq.write_table(pa.table({"id": ids, "x": noise}), folder / f"{number}.parquet", row_group_size=10)
+    frame = spark.range(0, 8000, 500).selectExpr("id", "cast('new' as binary) x")
+    with caplog.at_level("INFO", "fsspeckit.spark"), Cluster(spark).setting(BROADCAST, broadcast):
+        assert io.merge(frame, str(folder), "upsert", ["id"]).updated == 16
+    reports = [vars(record)["tasks"] for record in caplog.records if record.getMessage().startswith("rewrite")]
+    assert [len(tasks) for tasks in reports] == [3]  # 72 MB
 
 
 def test_small_partitions_are_pinned_together(spark: Any, io: SparkDatasetIO, lake: str) -> None:

@@ -65,7 +65,8 @@ def _tasks(
                 new_bytes += group_bytes
         label += bool(new_bytes)
         heaviest = max((group.bytes for _, job in gathered for group in job.footer.row_groups), default=0)
-        tasks.append(Task(gathered, range(first, label), _COPIES * heaviest))
+        size = sum(job.footer.info.size for _, job in gathered)
+        tasks.append(Task(gathered, range(first, label), size, _COPIES * heaviest))
     return tasks, labels
 
 

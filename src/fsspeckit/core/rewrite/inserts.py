@@ -134,7 +134,8 @@ def _tasks(spool: Spool, new_bytes: int) -> tuple[list[Task[range]], dict[Share,
             labels[partition, part] = label
             held += row_bytes * rows
     ranges = [range(start, end) for start, end in zip(borders, [*borders[1:], label + 1], strict=True)]
-    return [Task(labels, labels, len(labels) * LABEL_BYTES) for labels in ranges], labels
+    sizes = [len(some) * LABEL_BYTES for some in ranges]
+    return [Task(some, some, size, size) for some, size in zip(ranges, sizes, strict=True)], labels
 
 
 def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:

@@ -28,7 +28,7 @@ def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Sp
     Null is least and NaN greatest. Rows that tie for the greatest must be identical.
     """
     buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // LABEL_BYTES))
-    tasks = [Task(n, range(n, n + 1), 4 * spool.bytes // buckets) for n in range(buckets)]
+    tasks = [Task(n, range(n, n + 1), spool.bytes // buckets, 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
     outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
     samples = [sample for _, sample in sorted(placed for *_, differing in outcomes for placed in differing)[:5]]

@@ -40,10 +40,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Item]):
-    """Work on an item, for which the rows of some labels are needed; `weight` is about the bytes that it handles."""
+    """Work on an item, for which the rows of some labels are needed: about the bytes that it handles in all, and those
+    that it has in memory at once."""
 
     item: Item
     labels: range
+    size: int = 0
     weight: int = 0
 
 

@@ -45,7 +45,8 @@ def shuffle(
     tasks: Sequence[Task[Item]],
 ) -> list[Result]:
     """See `core.spool.exchange.Runner.exchange`."""
-    bins = spread([task.weight for task in tasks], cluster.task_count([task.weight for task in tasks]))
+    sizes = [task.size for task in tasks]
+    bins = spread(sizes, cluster.task_count(sizes))
     bin_of = {label: number for number, members in enumerate(bins) for i in members for label in tasks[i].labels}
 
     def records(sender: int, parts: list[int]) -> Iterator[pa.RecordBatch]:
