@@ -131,6 +131,20 @@ def test_no_engine_is_loaded_at_import(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+MERGED = """
+import sys, pyarrow as pa, fsspeckit
+for number in range(2):
+    fsspeckit.merge(pa.table({"id": [1, number]}).slice(1), sys.argv[1], key_columns=["id"])
+print("pyarrow.dataset" in sys.modules)
+"""
+
+
+def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
+    """To load them takes a tiny merge's time twice over, and only readers need them."""
+    command = [sys.executable, "-c", MERGED, str(tmp_path / "lake")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
 def test_public_names() -> None:
     errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
     functions = {"inspect", "merge", "plan", "read", "recover"}

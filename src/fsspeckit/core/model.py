@@ -172,7 +172,7 @@ class Footer:
 
     @property
     def rows(self) -> int:
-        return sum(group.rows for group in self.row_groups)
+        return sum([group.rows for group in self.row_groups])
 
 
 @dataclass(frozen=True, slots=True)

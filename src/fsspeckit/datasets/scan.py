@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from fsspeckit.core.commit.session import warn_unfinished
-from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
-from fsspeckit.core.model import FileInfo, Footer
+from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.model import Footer
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target.chunks import check_chunks
 from fsspeckit.core.target.common import has_int96
@@ -26,12 +25,12 @@ from fsspeckit.core.target.footers import (
     read_footers,
     unreadable,
 )
-from fsspeckit.core.target.listing import list_files
 from fsspeckit.core.target.pages import check_rows, check_values, doubtful_columns, read_batches, read_file
 from fsspeckit.core.target.partitions import value_array
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import corrected
 from fsspeckit.core.values.schema import plain_schema, unify_footers
+from fsspeckit.datasets.files import existing_files, path_fields
 
 
 def read_dataset(location: Location, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
@@ -51,15 +50,6 @@ def scan_dataset(
         table = _file_by_file(location, footers, schema)
         return ds.dataset(table).scanner(columns=columns, filter=filter, **readahead).to_reader()
     return _Scan(location, footers, _dataset(location, footers, schema)).reader(columns, filter, readahead)
-
-
-def existing_files(location: Location) -> tuple[FileInfo, ...]:
-    """The files of a data set that is to be read; warns if a commit to it is unfinished."""
-    warn_unfinished(location)
-    infos = list_files(location)
-    if not infos:
-        raise ArgumentError(f"{location.shown} has no Parquet files.")
-    return infos
 
 
 @dataclass(frozen=True)
@@ -166,21 +156,6 @@ def _file_by_file(location: Location, footers: Sequence[Footer], schema: pa.Sche
     """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
     common = plain_schema([*schema, *path_fields(footers, schema)])
     return pa.concat_tables([_one_file(location, footer, common) for footer in footers])
-
-
-def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:
-    """The columns that only paths name."""
-    named = dict.fromkeys(name for footer in footers for name in footer.partition if name not in stored.names)
-    return [pa.field(name, _partition_type([f.partition.get(name) for f in footers])) for name in named]
-
-
-def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
-    """As PyArrow infers it from paths: int32 if every value is a whole number of that size, else text."""
-    try:
-        pa.array(texts, pa.string()).cast(pa.int32())
-    except pa.ArrowInvalid:
-        return pa.string()
-    return pa.int32()
 
 
 def _one_file(location: Location, footer: Footer, common: pa.Schema) -> pa.Table:

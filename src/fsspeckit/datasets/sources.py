@@ -17,7 +17,7 @@ from fsspeckit.core.target.pages import read_batches
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import Calendar, corrected
 from fsspeckit.core.values.schema import unify_sources
-from fsspeckit.datasets.scan import existing_files, scan_dataset
+from fsspeckit.datasets.files import existing_files
 
 
 def to_table(source: Any, access: Access | None = None) -> pa.Table:
@@ -56,6 +56,8 @@ def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatch
     """A Parquet file, or all data files of a directory."""
     location = access.locate(path)
     if location.storage.is_dir(location.root):
+        from fsspeckit.datasets.scan import scan_dataset
+
         return scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
     folder, (info,) = data_files(location)
     file = open_parquet(folder, info.path)

@@ -29,17 +29,19 @@ def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
     if bounds.lower is None:  # nothing but nulls, and nulls match nothing
         return CANNOT_MATCH
     try:
-        first = bisect_left(intervals, bounds.lower, key=lambda interval: interval[1])
-        return first < len(intervals) and bool(intervals[first][0] <= bounds.upper)
+        after = bisect_left(intervals, (bounds.upper,))  # those before it begin below the upper bound
+        begins_there = after < len(intervals) and intervals[after][0] == bounds.upper
+        return bool(begins_there or (after and intervals[after - 1][1] >= bounds.lower))
     except TypeError:  # types that do not compare prove nothing
         return MIGHT_MATCH
 
 
 def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -> bool:
     """A composite key cannot be in a row group if any one of its columns excludes it."""
-    return group.rows > 0 and all(
-        bounds_might_match(group.bounds.get(name), column_intervals) for name, column_intervals in intervals.items()
-    )
+    for name, of_column in intervals.items():
+        if not bounds_might_match(group.bounds.get(name), of_column):
+            return CANNOT_MATCH
+    return group.rows > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def prune(files: Iterable[Footer], shape: Shape, profile: Profile, partitions: P
 def _prune_file(footer: Footer, intervals: Mapping[str, Intervals], elsewhere: bool, partition_in_key: bool) -> Pruned:
     if elsewhere and partition_in_key:
         return Pruned(footer, (), "partition holds no source row", guard=False)
-    survivors = tuple(i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals))
+    survivors = tuple([i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals)])
     if not survivors:
         reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
         return Pruned(footer, (), reason, guard=False)

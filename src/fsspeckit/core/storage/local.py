@@ -34,8 +34,11 @@ class LocalStorage:
         """The files below a folder, those in skipped folders left out."""
         for path, entry in _entries(root):
             if entry.is_file():
-                with contextlib.suppress(FileNotFoundError):  # gone since the folder was read
-                    yield _info(path, entry.stat())
+                try:
+                    found = entry.stat()
+                except FileNotFoundError:  # gone since the folder was read
+                    continue
+                yield _info(path, found)
 
     def folders(self, root: str) -> Iterator[str]:
         """The folders below a folder. Skipped ones are named, but not looked into."""

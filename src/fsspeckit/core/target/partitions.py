@@ -47,7 +47,7 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     {'year': '2024', 'month': '12'}
     """
     values: dict[str, Any] = {}
-    for folder in posixpath.dirname(file_path).split("/"):
+    for folder in posixpath.dirname(file_path).split("/") if "=" in file_path else ():
         name, equals, value = folder.partition("=")
         if equals and name:
             values[unquote(name)] = None if value == NULL_PARTITION else unquote(value)
@@ -181,6 +181,8 @@ class PartitionMap:
         cls, files: Iterable[Footer], columns: Sequence[str], types: Sequence[pa.DataType], zone: str = "UTC"
     ) -> PartitionMap:
         bare = cls(tuple(columns), tuple(types), {}, zone)
+        if not columns:
+            return bare
         folders: dict[tuple[Any, ...], str] = {}
         for footer in files:
             values, folder = bare.values(footer), posixpath.dirname(footer.path)

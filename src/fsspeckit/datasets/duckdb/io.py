@@ -32,7 +32,6 @@ from fsspeckit.datasets.options import (
     WriteDatasetOptions,
     WriteParquetOptions,
 )
-from fsspeckit.datasets.scan import read_dataset
 
 logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")
@@ -148,6 +147,8 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """Read the data set as a table; `filter` is a PyArrow expression."""
+        from fsspeckit.datasets.scan import read_dataset
+
         return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
-from fsspeckit.datasets.scan import read_dataset
 
 
 class PyArrowDatasetIO(DatasetIO[pa.Table]):
@@ -35,6 +34,8 @@ class PyArrowDatasetIO(DatasetIO[pa.Table]):
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """Read the data set as a table; `filter` is a PyArrow expression."""
+        from fsspeckit.datasets.scan import read_dataset
+
         return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
 
 

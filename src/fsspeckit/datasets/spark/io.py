@@ -11,6 +11,7 @@ from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.target.partitions import parse_hive_partition_path
+from fsspeckit.datasets.files import existing_files
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -21,7 +22,6 @@ from fsspeckit.datasets.options import (
     Strategy,
     check_known,
 )
-from fsspeckit.datasets.scan import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.reading import executors_frame
