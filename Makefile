@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 JAVA = export JAVA_HOME="$$(scripts/java-home)"
+# Tests and benchmarks start hundreds of processes: where this is set, every one would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",true)
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-s3 torture soak fuzz check format hooks \
