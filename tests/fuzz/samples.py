@@ -31,7 +31,7 @@ def samples() -> list[Sample]:
 
 def _of_writers() -> list[Sample]:
     found = []
-    for folder in sorted(path for path in DATA.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in DATA.iterdir() if path.is_dir() and path.name != "__pycache__"):
         first, second = sorted(folder.rglob("*.parquet"))[:2]
         found.append(Sample(folder.name, first.read_bytes(), second.read_bytes()))
     return found
