@@ -140,7 +140,7 @@ print("pyarrow.dataset" in sys.modules)
 
 
 def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
-    """To load them takes a tiny merge's time twice over, and only readers need them."""
+    """To load them takes half as long as a tiny merge, and only readers need them."""
     command = [sys.executable, "-c", MERGED, str(tmp_path / "lake")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
 

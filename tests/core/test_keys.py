@@ -166,6 +166,13 @@ def test_bounds_against_intervals(lower: int, upper: int, expected: bool) -> Non
     assert bounds_might_match(Bounds(lower, upper), [(1, 3), (10, 11), (20, 20)]) is expected
 
 
+def test_every_place_of_bounds_among_intervals() -> None:
+    for intervals in ([], [(2, 2)], [(2, 5)], [(1, 1), (3, 3), (4, 7)], [(0, 2), (4, 4), (6, 8)]):
+        for lower, upper in itertools.combinations_with_replacement(range(-1, 10), 2):
+            meets = any(first <= upper and last >= lower for first, last in intervals)
+            assert bounds_might_match(Bounds(lower, upper), intervals) is meets, (intervals, lower, upper)
+
+
 def test_bounds_that_prove_nothing() -> None:
     assert bounds_might_match(None, [(1, 1)])
     assert bounds_might_match(Bounds(1, 2), None)

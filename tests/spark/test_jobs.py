@@ -17,6 +17,8 @@ import pytest
 
 from fsspeckit import MergeValidationError
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.local import LocalEngine
+from fsspeckit.core.spool.exchange import Step
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
 from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, Cluster, mapped
 from support import rows, write_lake
@@ -142,6 +144,29 @@ def test_a_rewrite_is_divided_by_the_bytes_of_its_files(
         assert io.merge(frame, str(folder), "upsert", ["id"]).updated == 16
     reports = [vars(record)["tasks"] for record in caplog.records if record.getMessage().startswith("rewrite")]
     assert [len(tasks) for tasks in reports] == [3]  # 72 MB
+
+
+def test_what_the_driver_does_is_within_its_memory(
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_default: None
+) -> None:
+    """Files of a few bytes may hold row groups of many: these count, since threads share the driver's memory."""
+    folder = tmp_path / "dense"
+    folder.mkdir()
+    weights: list[int] = []
+    for number in range(2):
+        ids = range(number * 100_000, number * 100_000 + 100_000)
+        pq.write_table(pa.table({"id": ids, "x": ["the same" * 100] * 100_000}), folder / f"{number}.parquet")
+    largest = max(pq.read_metadata(path).row_group(0).total_byte_size for path in folder.iterdir())
+
+    def observed(self: LocalEngine, step: Step, function: Any, items: Any, weight: Any) -> Any:
+        weights.extend(weight(item) for item in items if step.name == "rewrite")
+        return original(self, step, function, items, weight)
+
+    original = LocalEngine.map
+    monkeypatch.setattr(LocalEngine, "map", observed)
+    frame = spark.createDataFrame([(5, "new"), (100_005, "new")], "id long, x string")
+    assert io.merge(frame, str(folder), "upsert", ["id"]).updated == 2
+    assert max(weights) == 3 * largest
 
 
 def test_small_partitions_are_pinned_together(spark: Any, io: SparkDatasetIO, lake: str) -> None:

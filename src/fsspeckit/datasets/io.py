@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
+import pyarrow as pa
+
 from fsspeckit.core import defaults
 from fsspeckit.core import merge as core
 from fsspeckit.core.engine import Engine
@@ -184,6 +186,16 @@ class DatasetIO(Generic[Frame]):
             partition_timezone=_zone(options.get("partition_timezone")),
             **more,
         )
+
+
+class TableIO(DatasetIO[pa.Table]):
+    """A `DatasetIO` whose engine reads Arrow tables."""
+
+    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
+        """Read the data set as a table; `filter` is a PyArrow expression."""
+        from fsspeckit.datasets.scan import read_dataset
+
+        return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
 
 
 def _layout(options: Mapping[str, Any]) -> WriteOptions:

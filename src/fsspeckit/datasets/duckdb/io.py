@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -21,7 +21,7 @@ from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql
 from fsspeckit.datasets.duckdb.version import check_use_merge
-from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.io import DatasetIO, TableIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -39,7 +39,7 @@ _AS_CONSTRUCTED: Any = object()
 _creating = threading.Lock()
 
 
-class DuckDBDatasetIO(DatasetIO[pa.Table]):
+class DuckDBDatasetIO(TableIO):
     """Merge with DuckDB: the source spills to disk when it is larger than DuckDB's `memory_limit`.
 
     Sources: all that PyArrow's takes, a DuckDB relation, and SQL text as `source_sql=`. Relations and SQL are streamed,
@@ -144,12 +144,6 @@ class DuckDBDatasetIO(DatasetIO[pa.Table]):
         name = "WRITE" if strategy is None else "MERGE"
         with self._call(name, path, strategy, key_columns, use_merge) as io:
             return io.write_parquet_dataset(_source(data, source_sql), _path(path), strategy, key_columns, **options)
-
-    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
-        """Read the data set as a table; `filter` is a PyArrow expression."""
-        from fsspeckit.datasets.scan import read_dataset
-
-        return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
 
     def close(self) -> None:
         """Close the private database, if there is one. A connection that was given is left open."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
-
-import pyarrow as pa
 
 from fsspeckit.core.model import MergeResult, MergeStrategy, WriteResult
 from fsspeckit.core.storage import Access
-from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.io import TableIO
 from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 
 
-class PyArrowDatasetIO(DatasetIO[pa.Table]):
+class PyArrowDatasetIO(TableIO):
     """Merge with PyArrow: keys are held in memory, a stream's rows as far as they fit, the target is streamed.
 
     Sources: `pa.Table`, `RecordBatch`, `RecordBatchReader`, anything with an Arrow stream (pandas, Polars, DuckDB
@@ -31,12 +29,6 @@ class PyArrowDatasetIO(DatasetIO[pa.Table]):
     def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
         access = Access(filesystem, storage_options)
         super().__init__(PyArrowEngine(access), access)
-
-    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
-        """Read the data set as a table; `filter` is a PyArrow expression."""
-        from fsspeckit.datasets.scan import read_dataset
-
-        return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
 
 
 def merge_parquet_dataset_pyarrow(

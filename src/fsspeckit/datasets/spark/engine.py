@@ -134,7 +134,10 @@ class SparkEngine:
     ) -> list[Result]:
         """What Spark would broadcast every task reads for itself, out of the shared folder; the rest is shuffled."""
         if spool.bytes <= self.cluster.broadcast_bytes or not any(task.labels for task in tasks):
-            return self.map(step, partial(_pulling, spool, send, receive), tasks, lambda task: task.size)
+            pulling = partial(_pulling, spool, send, receive)
+            if self.cluster.does_itself(step):
+                return self.cluster.here.map(step, pulling, tasks, lambda task: task.weight)
+            return self.map(step, pulling, tasks, lambda task: task.size)
         self.cluster.jobs.describe_step(step)
         return shuffle(self.cluster, step.name, spool, send, receive, tasks)
 
