@@ -337,7 +337,7 @@ def test_duplicate_keys_beyond_the_years_of_python(io: Any, tmp_path: Path, kind
 
 
 def test_a_row_is_never_replaced_by_one_of_another_key(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last guard, should an engine have mixed up its matches."""
+    """The last guard, should an engine have mixed up its matches: one of eight files is held against its keys."""
     rows = FileRows.rows
 
     def mixed_up(self: FileRows, row_group: int) -> tuple[Any, pa.Table]:

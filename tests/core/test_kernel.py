@@ -157,6 +157,29 @@ def test_a_row_of_another_key_replaces_nothing(tmp_path: Path) -> None:
         scene.rewrite(updates)
 
 
+@pytest.mark.parametrize(
+    ("name", "guarded", "read_again"),
+    [("id", False, False), ("name", False, False), ("x", False, True), ("id", True, True), ("name", True, True)],
+)
+def test_a_key_that_can_only_be_the_same_is_not_read_again(
+    tmp_path: Path, name: str, guarded: bool, read_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal floats need not be the same: 0.0 and -0.0 are one key."""
+    scene, read = Scene(tmp_path), set()
+    original = kernel.read_row_group  # type: ignore[attr-defined]
+
+    def observed(*args: Any, **named: Any) -> pa.Table:
+        read.update(named["columns"])
+        return original(*args, **named)
+
+    monkeypatch.setattr(kernel, "read_row_group", observed)
+    changes: dict[int, dict[str, Any]] = {7: {"tags": [9]}}
+    shape = Shape(scene.table.schema, tuple(scene.table.column_names), (name,), ())
+    scene.rewrite(scene.updates(changes), shape, guarded=guarded)
+    assert read == {"id", "x", "name", "tags"} - (set() if read_again else {name})
+    assert scene.new.read().to_pylist() == scene.expected(changes)
+
+
 @pytest.mark.parametrize("threads", [2, 3, 64])
 def test_threads_write_the_same_bytes(tmp_path: Path, threads: int) -> None:
     scene = Scene(tmp_path, write_page_index=True, bloom_filter_options={"name": {"ndv": 100, "fpp": 0.01}})

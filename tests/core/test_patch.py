@@ -61,9 +61,10 @@ PLACES = {
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("long_slices", [0, 200])
-def test_as_if_row_by_row(name: str, places: str, long_slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patch, "_LONG_SLICES", long_slices)
+@pytest.mark.parametrize("long", [0, 200])
+def test_as_if_row_by_row(name: str, places: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch, "_LONG_PIECES", long)
+    monkeypatch.setattr(patch, "_LONG_SLICES", long)
     positions = np.array(PLACES[places], dtype=np.int64)
     old, new = _column(name, ROWS), _column(name, len(positions), 1)
     expected = _shown(old)
@@ -84,7 +85,7 @@ def test_as_if_row_by_row(name: str, places: str, long_slices: int, monkeypatch:
 def test_text_beyond_the_offsets_of_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 2 GiB cannot lie end to end in one array."""
     monkeypatch.setattr(patch, "_OFFSETS_END", 100)
-    monkeypatch.setattr(patch, "_in_slices", None)
+    monkeypatch.setattr(patch, "_joined", None)
     old = pa.chunked_array([["x" * 30] * 100])
     assert (
         patched(old, np.array([5]), pa.chunked_array([["y"]])).to_pylist() == ["x" * 30] * 5 + ["y"] + ["x" * 30] * 94

@@ -74,6 +74,21 @@ def test_encode_and_decode(struct: Any) -> None:
     assert thrift.decode(thrift.encode(struct)) == struct
 
 
+def test_what_stands_there_again_is_the_same_and_almost_the_same_is_not() -> None:
+    """Lists of which one begins like the other, fields of one number but another type, and structs within structs."""
+    one, two = (thrift.LIST, (thrift.I32, [1, 2])), (thrift.LIST, (thrift.I32, [1, 2, 3]))
+    chunks = [
+        {2: one, 3: (thrift.STRUCT, {2: two, 4: (thrift.I32, number)}), 5: second}
+        for number, second in enumerate([one, one, two, (thrift.SET, one[1]), (thrift.I32, 1), one])
+    ]
+    struct = {4: (thrift.LIST, (thrift.STRUCT, chunks)), 5: one}
+    decoded = thrift.decode(thrift.encode(struct))
+    assert decoded == struct
+    first, second = thrift.structs(decoded, 4)[:2]
+    assert first[5][1] is second[5][1]
+    assert thrift.encode(decoded) == thrift.encode(struct)
+
+
 def test_the_compact_protocol_as_others_write_it() -> None:
     """Field 1: i32 1 (zigzag 2); field 2, one further: "ab"; field 20, more than 15 further, written out; stop."""
     raw = bytes([0x15, 2, 0x18, 2]) + b"ab" + bytes([0x05, 40, 3, 0])

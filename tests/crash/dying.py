@@ -76,15 +76,16 @@ class Killer:
                 setattr(LocalStorage, name, self._wrapped(name, method))
 
     def _wrapped(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(storage: LocalStorage, path: Any, *rest: Any) -> Any:
+        def call(storage: LocalStorage, *arguments: Any) -> Any:
             """`copy_range` has open files where the others have paths."""
-            label = f"{name} {'/'.join(Path(path).parts[-2:]) if isinstance(path, str) else ''}"
+            path = next((argument for argument in arguments[:1] if isinstance(argument, str)), "")
+            label = f"{name} {'/'.join(Path(path).parts[-2:])}"
             if self.arrive(label):
                 die()
             if name == "write_bytes" and self.arrive(f"half of {label}"):
-                method(storage, path, rest[0][: len(rest[0]) // 2])
+                method(storage, path, arguments[1][: len(arguments[1]) // 2])
                 die()
-            result = method(storage, path, *rest)
+            result = method(storage, *arguments)
             return DyingSink(result, self, label) if name == "open_output" else result
 
         return call

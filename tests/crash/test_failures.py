@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from crash import lakes
 from crash.dying import Killer
 from crash.restricted import merge_restricted
-from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
+from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError, StorageError
 from fsspeckit.core.storage import LocalStorage
 
 
@@ -148,3 +149,62 @@ def test_a_full_disk(tmp_path: Path, limit: int) -> None:
     assert answer.error == "StorageError"
     assert "File too large" in answer.message and "make room" in answer.message
     assert lakes.snapshot(tmp_path) == before
+
+
+def _named(handle: int) -> str:
+    return Path(os.readlink(f"/proc/self/fd/{handle}")).name
+
+
+def test_a_staged_file_that_does_not_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk tells of it when others are written already."""
+    lake, fsync = lakes.make(tmp_path / "lake"), os.fsync
+    before = lakes.snapshot(tmp_path)
+
+    def fail(handle: int) -> None:
+        if _named(handle) == "file-00001":
+            raise OSError(errno.EIO, "broken disk")
+        fsync(handle)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(StorageError, match=r"Cannot write to .*lake: .*broken disk.* Nothing was changed"):
+            lakes.merge(lake)
+    assert lakes.snapshot(tmp_path) == before
+    lakes.merge(lake)
+    assert lakes.holds(lake, lakes.NEW)
+
+
+def test_staged_files_are_on_disk_before_the_journal_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, fsync = lakes.make(tmp_path / "lake"), os.fsync
+    synced: list[str] = []
+
+    def slow(handle: int) -> None:
+        name = _named(handle)
+        time.sleep(0.2 if name.startswith(("file-", "part-")) else 0)
+        fsync(handle)
+        synced.append(name)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    lakes.merge(lake)
+    journal = next(i for i, name in enumerate(synced) if "journal" in name)
+    data = [name for name in synced[:journal] if name.startswith(("file-", "part-"))]
+    assert len(data) == 4 and {"file-00000", "file-00001", "file-00002"} < set(data)
+
+
+def test_files_that_wait_for_the_disk_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may not open more than some thousand files."""
+    storage, fsync, most = LocalStorage(), os.fsync, 0
+    before = len(os.listdir("/proc/self/fd"))
+
+    def counting(handle: int) -> None:
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")) - before)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", counting)
+    with storage.syncing():
+        for number in range(100):
+            (tmp_path / str(number)).write_bytes(b"x")
+            storage.sync_file(str(tmp_path / str(number)))
+    assert 0 < most < 30
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -61,6 +61,8 @@ from fsspeckit.core.values.schema import check_told_apart, shape_of, spelled_lik
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
 
+# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
+_GUARDED = 8
 _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 
 
@@ -72,7 +74,8 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
             return outcome.unchanged(location, target, request)
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
-            rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
+            with location.storage.syncing():
+                rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
         removed = _removed(planned, rewritten)
         result = outcome.result(location, planned, rewritten, inserted, removed)
         staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -115,7 +118,7 @@ def write(
             shape = _zoned(engine, shape_of(target, opened.schema, ()), partition_timezone)
             files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
             spool = opened.spool(shape, _scratch(session))
-        with contextlib.closing(spool.store):
+        with contextlib.closing(spool.store), location.storage.syncing():
             staged = insert_rows(engine, location, spool, None, spool.rows, files)
         if not staged and (mode == "overwrite" or not infos):
             staged = files.write_empty(location, "")
@@ -229,6 +232,7 @@ def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequenc
             template=model,
             fresh=request.options if request.rewrite_mode == "full" else None,
             ledger=entries,
+            guarded=number % _GUARDED == 0,
         )
         for number, footer in enumerate(footers)
     ]

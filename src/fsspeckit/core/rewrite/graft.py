@@ -102,7 +102,7 @@ class Graft:
             if not in_order:
                 group.pop(_SORTING, None)
             for chunk, path in zip(group[_COLUMNS][1][1], self.paths, strict=True):
-                chunk[_META_DATA][1][_PATH] = path
+                chunk[_META_DATA] = thrift.STRUCT, {**chunk[_META_DATA][1], _PATH: path}
         return thrift.encode(fields)
 
 

@@ -8,7 +8,7 @@ written anew. So a chunk can be copied as it is, page by page and bit by bit, be
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -119,10 +119,18 @@ class SplicedFile(Writer):
         """Copy a row group."""
         self._add(group, {})
 
-    def replace(self, group: int, lots: Iterable[pa.Table]) -> None:
-        """Copy a row group but for some columns, which are given whole and in the layout's plain types; each lot of
-        them is encoded before the next one is taken."""
-        self._add(group, {leaf: piece for columns in lots for leaf, piece in self._encode(group, columns).items()})
+    def replace(self, group: int, lots: Sequence[Sequence[str]], columns: Callable[[Sequence[str]], pa.Table]) -> None:
+        """Copy a row group but for some columns. `columns` gives a lot of them, whole and in the layout's plain types;
+        each is encoded before its thread takes the next one."""
+
+        def encode(names: Sequence[str]) -> tuple[Sequence[str], _Encoded]:
+            return names, self._encoded(columns(names))
+
+        new: dict[int, _Piece] = {}
+        with ThreadPoolExecutor(self._threads) as pool:
+            for names, encoded in (pool.map if min(self._threads, len(lots)) > 1 else map)(encode, lots):
+                new.update(self._lifted(group, names, encoded))
+        self._add(group, new)
 
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
@@ -142,20 +150,6 @@ class SplicedFile(Writer):
         offset = {_GROUP_OFFSET: (thrift.I64, begin)} if _GROUP_OFFSET in old else {}
         self._groups.append({**old, **totals, **offset, spans.COLUMNS: (thrift.LIST, (thrift.STRUCT, entries))})
         self.rows += old[spans.ROWS][1]
-
-    def _encode(self, group: int, columns: pa.Table) -> dict[int, _Piece]:
-        """The chunks of columns, encoded as the layout says; in as many lots as there are threads."""
-        lots = [columns.column_names[i :: self._threads] for i in range(self._threads)]
-        lots = [lot for lot in lots if lot]
-        if len(lots) == 1:
-            made = [self._encoded(columns)]
-        else:
-            with ThreadPoolExecutor(len(lots)) as pool:
-                made = list(pool.map(lambda lot: self._encoded(columns.select(lot)), lots))
-        pieces: dict[int, _Piece] = {}
-        for lot, encoded in zip(lots, made, strict=True):
-            pieces.update(self._lifted(group, lot, encoded))
-        return pieces
 
     def _encoded(self, columns: pa.Table) -> _Encoded:
         stored = self._layout.store(columns)
@@ -190,7 +184,7 @@ class SplicedFile(Writer):
                 raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[_TYPE][1]} is new")
             if self._by_fastparquet and spans.DICTIONARY_PAGE in old.metadata.keys() - chunk.metadata.keys():
                 raise CannotCopy("fastparquet reads a column with dictionaries in all row groups, or in none")
-            chunk.metadata[_PATH] = old.metadata[_PATH]
+            entry[spans.META_DATA] = thrift.STRUCT, {**chunk.metadata, _PATH: old.metadata[_PATH]}
             lifted[leaf] = _Piece(encoded, chunk)
         return lifted
 

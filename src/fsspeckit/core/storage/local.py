@@ -7,9 +7,11 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.fs
@@ -21,11 +23,15 @@ from fsspeckit.core.storage.end import FileEnd
 
 _Entry = tuple[str, "os.DirEntry[str]"]
 
+# Files that wait for the disk at once.
+_AT_ONCE = 4
+
 
 class LocalStorage:
     """The machine's own disks."""
 
     renames_atomically = True
+    _syncs: _Syncs | None = None
 
     def look(self, root: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -167,10 +173,26 @@ class LocalStorage:
         os.rmdir(path)
 
     def sync_file(self, path: str) -> None:
-        _fsync(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
+        if self._syncs is None:
+            _sync(handle)
+        else:
+            self._syncs.add(handle)
+
+    @contextlib.contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Files go to the disk while the next ones are computed."""
+        with _Syncs() as self._syncs:
+            try:
+                yield
+            finally:
+                self._syncs = None
+
+    def __getstate__(self) -> None:
+        """In another process, nothing waits for the disk but the caller."""
 
     def sync_folder(self, path: str) -> None:
-        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+        _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def copy_mode(self, source: str, target: str) -> None:
         """A rewritten file keeps the old one's mode, and its owner and group as far as we may set them."""
@@ -244,8 +266,35 @@ def _info(path: str, found: os.stat_result) -> FileInfo:
     )
 
 
-def _fsync(path: str, flags: int) -> None:
-    handle = os.open(path, flags)
+class _Syncs:
+    """Open files on their way to the disk: a few at once, and whoever adds more waits."""
+
+    def __init__(self) -> None:
+        self._pool, self._room = ThreadPoolExecutor(_AT_ONCE), threading.BoundedSemaphore(2 * _AT_ONCE)
+        self._under_way: list[Future[None]] = []
+
+    def add(self, handle: int) -> None:
+        self._room.acquire()
+        self._under_way.append(self._pool.submit(self._sync, handle))
+
+    def _sync(self, handle: int) -> None:
+        try:
+            _sync(handle)
+        finally:
+            self._room.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        if error_type is None:
+            for sync in self._under_way:
+                sync.result()
+
+
+def _sync(handle: int) -> None:
+    """Write an open file, or folder, to the disk, and close it."""
     try:
         os.fsync(handle)
     except OSError as error:

@@ -135,6 +135,9 @@ class FsspecStorage:
     def sync_file(self, path: str) -> None:
         """Nothing to do: a closed object is stored."""
 
+    def syncing(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def sync_folder(self, path: str) -> None:
         """Nothing to do: there are no folders to sync."""
 

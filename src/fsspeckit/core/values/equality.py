@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
+_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
 
 def identical(left: Any, right: Any) -> bool:
     """Are two columns of one type the same value by value: NaN is NaN, -0.0 is not 0.0?"""
@@ -28,8 +30,26 @@ def identical_rows(left: pa.Table, right: pa.Table) -> bool:
     return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))
 
 
+def same_bits(left: pa.Table, right: pa.Table) -> bool:
+    """Are two tables of the same types the same, bit for bit? Others may still be `identical`: NaN has many bits."""
+    floats = [field.name for field in left.schema if t.is_floating(field.type)]
+    others = [field.name for field in left.schema if field.name not in floats]
+    if any(_holds_float(left.schema.field(name).type) for name in others):
+        return False
+    return bool(left.select(others).equals(right.select(others))) and bool(
+        _bits(left.select(floats)).equals(_bits(right.select(floats)))
+    )
+
+
+def _bits(floats: pa.Table) -> pa.ChunkedArray:
+    """Columns of floats as whole numbers."""
+    rows = floats.to_struct_array()
+    dtype = pa.struct([field.with_type(_BITS[field.type.bit_width]) for field in rows.type])
+    return pa.chunked_array([chunk.view(dtype) for chunk in rows.chunks], dtype)
+
+
 def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
-    bits = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[left.type.bit_width // 8]
+    bits = _BITS[left.type.bit_width]
     if left.view(bits).equals(right.view(bits)):
         return True
     nan = pc.and_(_is_nan(left), _is_nan(right))

@@ -45,6 +45,11 @@ def is_plain_value(dtype: pa.DataType) -> bool:
     return bool(t.is_primitive(dtype)) or arrays.family(dtype) in ("text", "binary", "number")
 
 
+def equal_is_same(dtype: pa.DataType) -> bool:
+    """Are equal keys of a plain type one value, whoever stored them? Not 0.0 and -0.0, nor days of two calendars."""
+    return bool(t.is_integer(dtype) or t.is_boolean(dtype)) or arrays.family(dtype) in ("text", "binary")
+
+
 def canonical(column: Any) -> pa.Array:
     """A plain column as `int64` or `large_binary`, equal where and only where the values are equal."""
     array = arrays.one_array(column)
