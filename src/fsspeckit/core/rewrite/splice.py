@@ -153,11 +153,13 @@ class SplicedFile(Writer):
 
     def _encoded(self, columns: pa.Table) -> _Encoded:
         stored = self._layout.store(columns)
-        room = pa.allocate_buffer(stored.nbytes + stored.nbytes // 8 + _MORE_ROOM)
+        room = pa.allocate_buffer(stored.nbytes + stored.nbytes // 8 + _MORE_ROOM, resizable=True)
         with contextlib.suppress(pa.ArrowException, OSError):  # a buffer that grows is copied again and again
-            sink = pa.FixedSizeBufferWriter(room)
-            self._write(stored, sink)
-            return _Encoded(room.slice(0, sink.tell()))
+            with pa.FixedSizeBufferWriter(room) as sink:
+                self._write(stored, sink)
+                size = sink.tell()
+            room.resize(size, shrink_to_fit=True)  # what compression spared is of use to the next lot
+            return _Encoded(room)
         sink = pa.BufferOutputStream()
         with storable():
             self._write(stored, sink)
