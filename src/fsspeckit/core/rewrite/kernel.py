@@ -9,8 +9,9 @@ of the file is read and written anew.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
 from fsspeckit.core.rewrite.patch import patched
-from fsspeckit.core.rewrite.splice import OldFile, SplicedFile
+from fsspeckit.core.rewrite.splice import Lot, OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import LocalStorage, Location
 from fsspeckit.core.target import thrift
@@ -91,19 +92,22 @@ def rewrite_file(
         return merge.into_one_file() if job.fresh is None else merge.into_fresh_files(job.fresh)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A touched row group: the source rows that go to `positions`, and the columns that differ there.
+Columns = dict[str, pa.ChunkedArray]
 
-    `old` are the columns as they were, `count` rows of them; only those that differ, unless it is `whole`.
+
+@dataclass(slots=True)
+class _Touched:
+    """A row group of `count` rows, of which those at `positions` are to be `rows`.
+
+    What was read of it already is `whole`, or `differing`: the columns that differ, a lot at a time.
     """
 
-    old: dict[str, pa.ChunkedArray]
+    group: int
     count: int
     positions: Any
     rows: pa.Table
-    columns: frozenset[str]
-    whole: bool
+    whole: Columns | None = None
+    differing: Iterator[Columns] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,17 @@ class _Merge:
     threads: int
     changed: set[str] = field(default_factory=set)
     """The columns that differ in any row group so far."""
-    read_ahead: dict[int, _Change] = field(default_factory=dict)
+    read_ahead: dict[int, _Touched] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> list[str]:
         """The columns that this file is to hold. A partition column that its path names may be left to the path."""
         own, names = self.job.footer, set(self.job.footer.schema.names)
         return [n for n in self.shape.stored if n in names or n not in own.partition]
+
+    @cached_property
+    def _compared(self) -> frozenset[str]:
+        return frozenset(self.columns)
 
     @cached_property
     def unified(self) -> pa.Schema:
@@ -185,15 +193,23 @@ class _Merge:
         return replace(self._staged(target, writer.rows, size), copied=writer.copied)
 
     def _splice_changes(self, writer: SplicedFile, group: int, attempt: _Attempt) -> None:
-        change = self._change(group, whole=False)
-        if not change.columns:
+        touched = self.read_ahead.pop(group, None) or self._touch(group)
+        if touched.differing is None and not self._differs(touched):
             writer.keep(group)
             return
-        self._check_fits(change, attempt)
-        check_int96(self.location, self.job.footer.path, self.file, [group], change.columns)
-        rows = attempt.layout.rows
-        lots = self._lots_to_write(group, [f.name for f in rows if f.name in change.columns])
-        writer.replace(group, lots, lambda lot: self._merged(change, [rows.field(n) for n in lot], numbered=True))
+        self._check_fits(touched, attempt)
+        writer.replace(group, self._lots_to_write(touched, attempt.layout.rows))
+
+    def _lots_to_write(self, touched: _Touched, fields: pa.Schema) -> Iterator[Lot]:
+        """A lot is read, compared, patched and encoded before the next one is; for several threads, it is divided."""
+        assert touched.differing is not None
+        enough = _LOT_BYTES if self.threads == 1 else _LOT_BYTES // 8
+        for old in touched.differing:
+            if not old.keys().isdisjoint(self.job.footer.int96):
+                check_int96(self.location, self.job.footer.path, self.file, [touched.group], old)
+            for names in self._lots(touched.group, [f.name for f in fields if f.name in old], enough):
+                merged = partial(self._merged, touched, old, [fields.field(n) for n in names], numbered=True)
+                yield names, merged
 
     def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
         """All of the file is read and written."""
@@ -249,62 +265,73 @@ class _Merge:
         columns = pa.schema([self.shape.schema.field(n) for n in self.columns], self.file.schema_arrow.metadata)
         return Layout.new(columns, WriteOptions(compression=codec))
 
-    def _check_fits(self, change: _Change, attempt: _Attempt) -> None:
+    def _check_fits(self, touched: _Touched, attempt: _Attempt) -> None:
         if attempt.doubtful:
             own = {f.name: f for f in attempt.layout.rows}
-            if not all(column_fits(change.rows.column(n), own.get(n)) for n in self.columns):
+            if not all(column_fits(touched.rows.column(n), own.get(n)) for n in self.columns):
                 raise _DoesNotFit
 
     # -- what changes
 
     def _first_change(self) -> int | None:
-        """The first row group in which a matched row differs from its source row; it need not be read again."""
+        """The first row group in which a matched row differs from its source row; what is read of it is kept."""
         for group in self.job.touched:
-            change = self._change(group, whole=self._old_file is None)
-            if change.columns:
-                self.read_ahead[group] = change
+            touched = self._touch(group)
+            if self._differs(touched):
+                self.read_ahead[group] = touched
                 return group
         return None
 
-    def _change(self, group: int, *, whole: bool) -> _Change:
-        """Compare a row group with its source rows; `whole` if all of its columns are needed, else a few at a time."""
-        ahead = self.read_ahead.pop(group, None)
-        if ahead is not None and (ahead.whole or not whole):
-            return ahead
-        positions, rows = self._rows(group)
-        count = self.file.metadata.row_group(group).num_rows
-        place = None if len(positions) == count else pa.array(positions)
-        old: dict[str, pa.ChunkedArray] = {}
-        keys_before: dict[str, pa.ChunkedArray] = {}
-        compared, lacking = set(self.columns), set(self.columns).difference(self._names)
-        changed = {n for n in lacking if rows.column(n).null_count < rows.num_rows}
-        for names in self._lots_to_read(group, whole):
-            columns = self._read(group, names)
-            matched = columns if place is None else columns.take(place)
-            if not whole and _same_rows(matched, rows, compared):
-                continue
-            for name, column, before in zip(columns.column_names, columns.columns, matched.columns, strict=True):
-                before = arrays.plain(before)
-                if name in compared and not _same_values(before, rows.column(name)):
-                    changed.add(name)
-                    if name in self.shape.keys:
-                        keys_before[name] = before
-                if whole or name in changed:
-                    old[name] = column
-        self.changed |= changed
-        self._check_keys(keys_before, rows)
-        return _Change(old, count, positions, rows, frozenset(changed), whole)
+    def _touch(self, group: int) -> _Touched:
+        """The source rows for a row group, counted by the file's calendar: its other rows and its footer keep it."""
+        positions, rows = self.replacements.rows(group)
+        own = self.job.footer
+        rows = in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
+        return _Touched(group, self.file.metadata.row_group(group).num_rows, positions, rows)
+
+    def _differs(self, touched: _Touched) -> bool:
+        """Is a row to be another than it is? No more is read than tells."""
+        lacking = [touched.rows.column(n) for n in self._compared.difference(self._names)]
+        changes = any(column.null_count < len(column) for column in lacking)
+        if self._old_file is None:
+            return bool(self._differing(touched, self._read_whole(touched))) or changes
+        lots = filter(None, (self._read_and_compare(touched, lot) for lot in self._lots_to_read(touched.group)))
+        first = next(lots, None)
+        touched.differing = itertools.chain([] if first is None else [first], lots)
+        return first is not None or changes
+
+    def _read_whole(self, touched: _Touched) -> pa.Table:
+        table = self._read(touched.group, self._names)
+        touched.whole = _by_name(table)
+        return table
+
+    def _read_and_compare(self, touched: _Touched, names: list[str]) -> Columns:
+        return self._differing(touched, self._read(touched.group, names))
+
+    def _differing(self, touched: _Touched, columns: pa.Table) -> Columns:
+        """The columns, as they are, in which a row is to become another."""
+        everywhere = len(touched.positions) == touched.count
+        matched = columns if everywhere else columns.take(pa.array(touched.positions))
+        names = [n for n in columns.column_names if n in self._compared]
+        if _same_rows(matched.select(names), touched.rows.select(names)):
+            return {}
+        before = {n: arrays.plain(matched.column(n)) for n in names}
+        changed = [n for n in names if not _same_values(before[n], touched.rows.column(n))]
+        for name in changed:
+            self._check_key(name, before[name], touched.rows)
+        self.changed.update(changed)
+        return {n: columns.column(n) for n in changed}
 
     @cached_property
     def _names(self) -> list[str]:
         return list(self.file.schema_arrow.names)
 
-    def _lots_to_read(self, group: int, whole: bool) -> list[list[str]]:
-        if whole:
-            return [self._names]
+    def _lots_to_read(self, group: int) -> list[list[str]]:
         names = [n for n in self._names if n not in self._same_by_key]
         if not isinstance(self.location.storage, LocalStorage):  # each time is a request
             return [names]
+        if self.threads > 1:  # the longest work first, so that all of them are done at about the same time
+            names.sort(key=partial(self._stored_bytes, group), reverse=True)
         return self._lots(group, names, _LOT_BYTES * self.threads)
 
     @cached_property
@@ -316,14 +343,6 @@ class _Merge:
             n: arrays.plain_type(self.file.schema_arrow.field(n).type) for n in self.shape.keys if n in self._names
         }
         return {n for n, dtype in types.items() if keys.equal_is_same(dtype) and n not in self.job.footer.partition}
-
-    def _lots_to_write(self, group: int, names: Sequence[str]) -> list[list[str]]:
-        """The largest first, and several for each thread, so that all of them are done at about the same time."""
-        if self.threads == 1:
-            return self._lots(group, names, _LOT_BYTES)
-        size = partial(self._stored_bytes, group)
-        lots = self._lots(group, names, min(_LOT_BYTES, sum(map(size, names)) // (4 * self.threads)))
-        return sorted(lots, key=lambda lot: sum(map(size, lot)), reverse=True)
 
     def _lots(self, group: int, names: Iterable[str], enough: int) -> list[list[str]]:
         """Columns that are comfortable to hold together."""
@@ -342,17 +361,16 @@ class _Merge:
         chunks, leaves = self._old_file.chunks[group], self._old_file.leaves.get(name, ())
         return sum(chunks[leaf].metadata[UNCOMPRESSED][1] for leaf in leaves)
 
-    def _check_keys(self, before: dict[str, pa.ChunkedArray], rows: pa.Table) -> None:
+    def _check_key(self, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:
         """The last guard: whatever went wrong in matching, a row is only replaced by one of its own key."""
-        for name, column in before.items():
-            if name not in self.job.footer.partition:
-                old = self._column(column, self.unified.field(name), rows.num_rows)
-                if keys.differ(keys.canonical(old), keys.canonical(rows.column(name))).any():
-                    raise DatasetMergeError(
-                        f"Rows of {self.location.show(self.job.footer.path)} would be replaced by rows of other keys. "
-                        "This is a bug in fsspeckit; nothing was changed.",
-                        operation="rewrite",
-                    )
+        if name in self.shape.keys and name not in self.job.footer.partition:
+            old = self._column(before, self.unified.field(name), rows.num_rows)
+            if keys.differ(keys.canonical(old), keys.canonical(rows.column(name))).any():
+                raise DatasetMergeError(
+                    f"Rows of {self.location.show(self.job.footer.path)} would be replaced by rows of other keys. "
+                    "This is a bug in fsspeckit; nothing was changed.",
+                    operation="rewrite",
+                )
 
     def _stays_sorted(self) -> bool:
         """A declared sort order stays true if the sorting columns are keys, or did not change."""
@@ -382,21 +400,26 @@ class _Merge:
         if not touched or group not in self.job.touched:
             columns, count = _by_name(self._read(group, self._names)), self.file.metadata.row_group(group).num_rows
             return pa.table([self._column(columns.get(f.name), f, count) for f in plain], schema=plain)
-        change = self._change(group, whole=True)
+        change = self.read_ahead.pop(group, None) or self._touch(group)
         self._check_fits(change, attempt)
-        return self._merged(change, plain)
+        if change.whole is None:
+            self._differing(change, self._read_whole(change))
+        assert change.whole is not None
+        return self._merged(change, change.whole, plain)
 
-    def _merged(self, change: _Change, fields: Iterable[pa.Field], *, numbered: bool = False) -> pa.Table:
+    def _merged(
+        self, touched: _Touched, old: Columns, fields: Iterable[pa.Field], *, numbered: bool = False
+    ) -> pa.Table:
         """Columns as they are to be, which are no longer needed as they were; text that was read as numbers may stay
         `numbered`."""
-        positions, columns, merged = change.positions, [], []
+        positions, columns, merged = touched.positions, [], []
         for target in fields:
-            old = change.old.pop(target.name, None)
-            new = self._column(change.rows.column(target.name), target, len(positions))
-            if numbered and is_numbered(old, target.type) and len(positions) < change.count:
-                columns.append(patched_numbers(old, positions, new))
+            before = old.pop(target.name, None)
+            new = self._column(touched.rows.column(target.name), target, len(positions))
+            if numbered and is_numbered(before, target.type) and len(positions) < touched.count:
+                columns.append(patched_numbers(before, positions, new))
             else:
-                columns.append(patched(self._column(old, target, change.count), positions, new))
+                columns.append(patched(self._column(before, target, touched.count), positions, new))
             merged.append(target.with_type(columns[-1].type))
         return pa.table(columns, schema=pa.schema(merged))
 
@@ -410,12 +433,6 @@ class _Merge:
                 f"Column {target.name!r} of {self.location.show(self.job.footer.path)} holds {error.args[0]!r}, which "
                 f"the target's common type {target.type} cannot hold. Bring the files to one type first."
             ) from None
-
-    def _rows(self, group: int) -> tuple[Any, pa.Table]:
-        """The source rows for a row group, counted by the file's calendar: its other rows and its footer keep it."""
-        positions, rows = self.replacements.rows(group)
-        own = self.job.footer
-        return positions, in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
 
     def _read(self, group: int, names: list[str]) -> pa.Table:
         """Plain columns, but for text that is read as numbers into its dictionary."""
@@ -441,10 +458,8 @@ def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _same_rows(old: pa.Table, new: pa.Table, names: Collection[str]) -> bool:
-    """Are these columns the same, bit for bit? Many of them are compared much quicker together."""
-    same_names = [n for n in old.column_names if n in names]
-    old, new = old.select(same_names), new.select(same_names)
+def _same_rows(old: pa.Table, new: pa.Table) -> bool:
+    """Are all columns the same, bit for bit? Many of them are compared much quicker together."""
     return bool(old.schema.types == new.schema.types) and same_bits(old, new)
 
 

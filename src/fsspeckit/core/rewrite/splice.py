@@ -8,7 +8,7 @@ written anew. So a chunk can be copied as it is, page by page and bit by bit, be
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,6 +30,10 @@ _BYTES, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED = 2, 4, 5, 6
 _TYPE, _PATH = 1, 3
 # For encoded columns beside their values: headers of pages, dictionaries, indexes. What takes more is encoded again.
 _MORE_ROOM = 1 << 20
+
+
+Lot = tuple[Sequence[str], Callable[[], pa.Table]]
+"""Names of columns, in the file's order, and how to get them."""
 
 
 class Origin(Protocol):
@@ -119,18 +123,19 @@ class SplicedFile(Writer):
         """Copy a row group."""
         self._add(group, {})
 
-    def replace(self, group: int, lots: Sequence[Sequence[str]], columns: Callable[[Sequence[str]], pa.Table]) -> None:
-        """Copy a row group but for some columns. `columns` gives a lot of them, whole and in the layout's plain types;
-        each is encoded before its thread takes the next one."""
-
-        def encode(names: Sequence[str]) -> tuple[Sequence[str], _Encoded]:
-            return names, self._encoded(columns(names))
-
+    def replace(self, group: int, lots: Iterable[Lot]) -> None:
+        """Copy a row group but for some columns, which are given whole and in the layout's plain types; one thread
+        encodes a lot of them before it takes the next one."""
         new: dict[int, _Piece] = {}
-        with ThreadPoolExecutor(self._threads) as pool:
-            for names, encoded in (pool.map if min(self._threads, len(lots)) > 1 else map)(encode, lots):
+        with contextlib.ExitStack() as stack:
+            run = map if self._threads == 1 else stack.enter_context(ThreadPoolExecutor(self._threads)).map
+            for names, encoded in run(self._encode, lots):
                 new.update(self._lifted(group, names, encoded))
         self._add(group, new)
+
+    def _encode(self, lot: Lot) -> tuple[Sequence[str], _Encoded]:
+        names, columns = lot
+        return names, self._encoded(columns())
 
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
