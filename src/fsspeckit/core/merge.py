@@ -76,11 +76,12 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             with location.storage.syncing():
                 rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
-        removed = _removed(planned, rewritten)
-        result = outcome.result(location, planned, rewritten, inserted, removed)
-        staged = [*(s for r in rewritten for s in r.staged), *inserted]
+                removed = _removed(planned, rewritten)
+                result = outcome.result(location, planned, rewritten, inserted, removed)
+                staged = [*(s for r in rewritten for s in r.staged), *inserted]
+                if staged or removed:
+                    _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
-            _check(engine, location, session.stage(()), staged, result, target)
             session.commit(staged, removed, [f.info for f in target.files])
         return result
 

@@ -6,9 +6,11 @@ and the levels of every leaf come out the same; what cannot be reproduced is a `
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -55,17 +57,20 @@ class Layout:
         assert old is not None
         if loose:
             footer, graft = replace(footer, schema=schema.declared(footer)), graft.loosened()
-        rows = schema.plain_schema(footer.schema)
-        physical = [old.schema.column(i) for i in range(old.num_columns)]
-        flags = _flags(physical)
-        storage = _storage_schema(footer, physical)
-        written = _written_leaves(storage, flags)
-        _check_leaves(footer.path, physical, written, graft.levels)
-        options = {**flags, **_column_options(old, fields, [leaf.path for leaf in written])}
+        words = footer.schema.serialize().to_pybytes() + thrift.encode({1: graft.schema})
+        stored = _stored_like(_Schema(words, footer.schema, old.schema, graft))
+        if stored.problem is not None:
+            raise LayoutError(
+                f"{footer.path}: cannot be rewritten with its Parquet schema unchanged: {stored.problem}. "
+                "Convert the file to a common layout first; nothing was changed.",
+                operation="rewrite",
+                path=footer.path,
+            )
+        options = {**stored.flags, **_column_options(old, fields, stored.paths)}
         if kept := options.get("column_encoding"):  # PyArrow reads no dictionaries out of delta encodings
             categories = {field.name for field in footer.schema if t.is_dictionary(field.type)}
             options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
-        return cls(rows, storage, options, graft)
+        return cls(stored.rows, stored.storage, options, graft)
 
     def sampled(self, rows: pa.Table) -> Layout:
         """With dictionaries where they will pay, by a sample of rows, if there was no file to learn it from."""
@@ -117,6 +122,39 @@ class Layout:
         return pa.table(columns, schema=pa.schema(fields, self.storage.metadata))
 
 
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """The schema of a file, as Arrow has it and in its own words; `words` have all that tells it from others."""
+
+    words: bytes
+    columns: pa.Schema = dataclasses.field(compare=False)
+    leaves: pq.ParquetSchema = dataclasses.field(compare=False)
+    graft: Graft = dataclasses.field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the writer has to be told for a schema: `paths` are its leaves; or the `problem` with it."""
+
+    rows: pa.Schema
+    storage: pa.Schema
+    flags: Mapping[str, Any]
+    paths: tuple[str, ...]
+    problem: str | None
+
+
+@lru_cache(maxsize=8)
+def _stored_like(known: _Schema) -> _Stored:
+    """Files of one data set have few schemas, and of each of hundreds of columns it takes milliseconds."""
+    physical = [known.leaves.column(i) for i in range(len(known.leaves.names))]
+    flags = _flags(physical)
+    rows = schema.plain_schema(known.columns)
+    storage = _storage_schema(rows, physical)
+    written = _written_leaves(storage, flags)
+    paths = tuple(leaf.path for leaf in written)
+    return _Stored(rows, storage, flags, paths, _problem(physical, written, known.graft.levels))
+
+
 def _flags(physical: Sequence[pq.ColumnSchema]) -> dict[str, Any]:
     return {
         "version": "2.6",
@@ -129,17 +167,17 @@ def _is_integer_decimal(column: pq.ColumnSchema) -> bool:
     return column.logical_type.type == "DECIMAL" and column.physical_type in ("INT32", "INT64")
 
 
-def _storage_schema(footer: Footer, physical: Sequence[pq.ColumnSchema]) -> pa.Schema:
+def _storage_schema(rows: pa.Schema, physical: Sequence[pq.ColumnSchema]) -> pa.Schema:
     """Plain types, except where the writer would choose another physical type for a flat column."""
     fields, leaf = [], 0
     mixed = any(c.physical_type == "INT96" for c in physical)
-    for field in schema.plain_schema(footer.schema):
-        dtype = field.type
+    for column in rows:
+        dtype = column.type
         width = leaf_count(dtype)
         if not t.is_nested(dtype) and leaf < len(physical):
             dtype = _storage_type(dtype, physical[leaf], mixed)
         leaf += width
-        fields.append(pa.field(field.name, dtype, field.nullable))
+        fields.append(pa.field(column.name, dtype, column.nullable))
     return pa.schema(fields)
 
 
@@ -162,24 +200,15 @@ def _written_leaves(storage: pa.Schema, flags: Mapping[str, Any]) -> list[pq.Col
     return [written.column(i) for i in range(len(written.names))]
 
 
-def _check_leaves(
-    path: str, old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema], levels: Sequence[tuple[int, int]]
-) -> None:
+def _problem(
+    old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema], levels: Sequence[tuple[int, int]]
+) -> str | None:
     """The pages that the writer makes of `new` are to stand beneath the schema of `old`, with these levels."""
-    if len(old) == len(new) == len(levels):
-        leaves = zip(old, new, levels, strict=True)
-        wrong = next((o for o, n, both in leaves if (_physical(o), both) != (_physical(n), _levels(n))), None)
-        if wrong is None:
-            return
-        problem = f"column {wrong.path!r} ({wrong.physical_type}, {wrong.logical_type})"
-    else:
-        problem = f"{len(old)} leaf columns, of which the writer would make {len(new)}"
-    raise LayoutError(
-        f"{path}: cannot be rewritten with its Parquet schema unchanged: {problem}. "
-        "Convert the file to a common layout first; nothing was changed.",
-        operation="rewrite",
-        path=path,
-    )
+    if not len(old) == len(new) == len(levels):
+        return f"{len(old)} leaf columns, of which the writer would make {len(new)}"
+    leaves = zip(old, new, levels, strict=True)
+    wrong = next((o for o, n, both in leaves if (_physical(o), both) != (_physical(n), _levels(n))), None)
+    return None if wrong is None else f"column {wrong.path!r} ({wrong.physical_type}, {wrong.logical_type})"
 
 
 def _physical(leaf: pq.ColumnSchema) -> tuple[Any, ...]:
