@@ -108,8 +108,9 @@ def inode_of(location: Location) -> int:
 
 
 def write(location: Location, staging: str, journal: Journal) -> None:
-    """Make the names of the staged files and the journal durable. Nothing is committed yet: the marker comes later."""
+    """Make the staged files and the journal durable. Nothing is committed yet."""
     storage = location.storage
+    storage.sync_folder(staging)
     draft = posixpath.join(staging, f".{JOURNAL}")
     storage.write_bytes(draft, journal.to_bytes())
     storage.sync_file(draft)
