@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -81,6 +83,27 @@ def test_columns_that_lie_together_are_one_request(
     moto.requests.clear()
     assert dataset_io("pyarrow").read(url).num_rows == 5000
     assert len([r for r in moto.requests if r.path.endswith("wide.parquet")]) <= 4
+
+
+def test_columns_of_a_rewritten_row_group_are_one_request(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+    """Each is larger than what is read ahead: these are asked for together because they are expected together."""
+    noise = np.random.default_rng(1)
+    columns: dict[str, Any] = {f"c{i}": noise.random(100_000) for i in range(8)}
+    url = moto_bucket.write(prefix, {"f.parquet": pa.table(columns | {"id": range(100_000)})})
+    source = pa.table({f"c{i}": [0.5] for i in range(8)} | {"id": [7]})
+    moto.requests.clear()
+    assert dataset_io("pyarrow").merge(source, url, "upsert", ["id"]).updated == 1
+    pages = [r for r in moto.requests if r.method == "GET" and r.path.endswith("/f.parquet")]
+    assert len(pages) <= 6, "the footer, the keys, the dictionaries and the columns"
+
+
+def test_ranges_that_lie_together() -> None:
+    file = pinned.PinnedFile(Any, "key", None)  # type: ignore[arg-type]
+    near, far = pinned.AHEAD, 4 * pinned.AHEAD
+    file.expect([(far, far + 10), (0, 5), (5 + near, 9 + near), (2, 4)])
+    assert file._runs == [(0, 9 + near), (far, far + 10)]
+    file.expect([(0, pinned.LARGEST), (pinned.LARGEST, pinned.LARGEST + 1)])
+    assert file._runs == [(0, pinned.LARGEST), (pinned.LARGEST, pinned.LARGEST + 1)]
 
 
 def test_ranges_of_one_object_are_of_one_version(moto_bucket: Bucket, prefix: str) -> None:

@@ -37,7 +37,7 @@ def check_int96(
     with contextlib.ExitStack() as stack:
         with reading(location, path):
             source = stack.enter_context(location.storage.open_input(location.at(path)))
-            second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other)
+            second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other, pre_buffer=False)
         pairs = zip(file.schema_arrow, second.schema_arrow, strict=True)
         names = [a.name for a, b in pairs if a.type != b.type and pa.types.is_timestamp(a.type)]
         names = [name for name in names if columns is None or name in columns]

@@ -358,8 +358,7 @@ class _Merge:
 
     def _stored_bytes(self, group: int, name: str) -> int:
         assert self._old_file is not None
-        chunks, leaves = self._old_file.chunks[group], self._old_file.leaves.get(name, ())
-        return sum(chunks[leaf].metadata[UNCOMPRESSED][1] for leaf in leaves)
+        return sum(chunk.metadata[UNCOMPRESSED][1] for chunk in self._old_file.chunks_of(group, [name]))
 
     def _check_key(self, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:
         """The last guard: whatever went wrong in matching, a row is only replaced by one of its own key."""
@@ -436,8 +435,12 @@ class _Merge:
 
     def _read(self, group: int, names: list[str]) -> pa.Table:
         """Plain columns, but for text that is read as numbers into its dictionary."""
-        read = partial(read_row_group, self.location, self.job.footer.path, group=group, use_threads=self.threads > 1)
+        side_by_side = self.threads > 1 and isinstance(self.location.storage, LocalStorage)  # see `footers._READING`
+        read = partial(read_row_group, self.location, self.job.footer.path, group=group, use_threads=side_by_side)
         some, numbered = None if names is self._names else names, self._numbered.columns
+        if self._old_file is not None:
+            chunks = self._old_file.chunks_of(group, names)
+            self.location.storage.will_read(self.source, ((chunk.start, chunk.end) for chunk in chunks))
         if group in self.job.touched and not set(numbered).isdisjoint(names):
             with contextlib.suppress(UnreadableFileError):  # of dictionaries that PyArrow makes others of
                 table = read(self._numbering, columns=some)

@@ -93,6 +93,10 @@ class OldFile:
         flat = [i for i in range(position) if metadata.schema.column(i).max_repetition_level == 0]
         return cls(file, footer, spans.copyable_chunks(footer, end, flat), leaves, metadata.created_by or "")
 
+    def chunks_of(self, group: int, names: Iterable[str]) -> list[Chunk]:
+        """The chunks that columns of a row group are stored in."""
+        return [self.chunks[group][leaf] for name in names for leaf in self.leaves.get(name, ())]
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:

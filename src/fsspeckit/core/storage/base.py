@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import pyarrow.fs
@@ -38,6 +38,9 @@ class Storage(Protocol):
     def open_input(self, path: str) -> Any: ...
     def open_input_end(self, path: str) -> Any:
         """Open a file of which no more than the footer is asked for."""
+
+    def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
+        """These bytes of an open file are asked for next; a store is asked for them together."""
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Is what was read of an open file of the very file that a listing told of?"""

@@ -9,7 +9,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
@@ -104,6 +104,9 @@ class LocalStorage:
 
     def open_input_end(self, path: str) -> Any:
         return FileEnd(path)
+
+    def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
+        """Nothing to do: the system reads ahead."""
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Whoever writes to a file, or puts another into its place, cannot but change one of these."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import threading
+import time
+import weakref
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from fsspeckit.core.storage.objects import Entry, Objects
 
 # What is read at once of the end of a file: a footer is one request.
 TAIL = 64 << 10
-# Columns of one row group that lie closer together than this are one request.
-AHEAD = 512 << 10
+# Columns of one row group that lie closer together than this are one request, up to the largest.
+AHEAD, LARGEST = 512 << 10, 32 << 20
 
 
 class Tails:
@@ -41,12 +47,18 @@ class Tails:
 
 
 TAILS = Tails()
+# How long the end of a process waits for threads of PyArrow's.
+_PATIENCE = 1.0
 
 
 class _RangeFile(io.RawIOBase):
     """A file, for `pa.PythonFile`, of bytes that are had by their place."""
 
     _position = 0
+    living: ClassVar[weakref.WeakSet[_RangeFile]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.living.add(self)
 
     @property
     def _size(self) -> int:
@@ -86,9 +98,21 @@ class PinnedFile(_RangeFile):
     """An object as a file. `entry` is what a listing said of it, if there was one."""
 
     def __init__(self, objects: Objects, key: str, entry: Entry | None) -> None:
+        super().__init__()
         self._objects, self._key = objects, key
         self._entry = entry if entry is not None and entry.etag else None
         self._block, self._block_start = b"", 0
+        self._runs: list[tuple[int, int]] = []
+
+    def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """These bytes will be read, each from its start to its end: what lies together is asked for at once."""
+        self._runs = []
+        for start, end in sorted(ranges):
+            first, last = self._runs[-1] if self._runs else (start, -AHEAD - 1)
+            if start - last <= AHEAD and end - first <= LARGEST:
+                self._runs[-1] = first, max(last, end)
+            else:
+                self._runs.append((start, end))
 
     @property
     def _size(self) -> int:
@@ -110,9 +134,18 @@ class PinnedFile(_RangeFile):
             first = entry.size - len(tail)
             return tail[start - first : end - first]
         if not self._block_start <= start <= end <= self._block_start + len(self._block):
-            self._block = self._objects.read(self._key, start, min(entry.size, max(end, start + AHEAD)), entry.etag)
+            run = next((last for first, last in self._runs if first <= start < last), 0)
+            until = min(entry.size, max(end, run, start + AHEAD))
+            self._block = self._objects.read(self._key, start, until, entry.etag)
             self._block_start = start
         return self._block[start - self._block_start : end - self._block_start]
+
+
+class PinnedSource(pa.PythonFile):  # type: ignore[misc]
+    """The same for PyArrow, which takes the file before this."""
+
+    def __init__(self, file: PinnedFile) -> None:
+        self.expect = file.expect
 
 
 class TailFile(_RangeFile):
@@ -122,6 +155,7 @@ class TailFile(_RangeFile):
     """
 
     def __init__(self, size: int, tail: bytes) -> None:
+        super().__init__()
         self._length, self._tail = size, tail
 
     @property
@@ -132,3 +166,18 @@ class TailFile(_RangeFile):
         first = self._length - len(self._tail)
         missing = max(0, min(end, first) - start)
         return bytes(missing) + self._tail[max(0, start - first) : max(0, end - first)]
+
+
+def _let_go() -> None:
+    """Wait until PyArrow's threads have let go of what they read.
+
+    A scan reads files in threads, and whichever comes last frees the file. When the interpreter has begun to end, a
+    thread that asks for its lock is ended instead, and C++ does not survive that: the process ended by SIGABRT, all
+    its work done (seen once in twenty on a busy machine).
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while _RangeFile.living and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+atexit.register(_let_go)

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import posixpath
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -82,6 +82,9 @@ class FsspecStorage:
             return sorted(posixpath.basename(p.rstrip("/")) for p in self.fs.ls(folder, detail=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
+        """Nothing to do: fsspec reads ahead."""
 
     def open_input(self, path: str) -> Any:
         return pa.PythonFile(self.fs.open(path, "rb"), mode="r")

@@ -12,7 +12,7 @@ import json
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import copy_bytes, skipped_folder
 from fsspeckit.core.storage.objects import Entry, Objects, Upload
-from fsspeckit.core.storage.pinned import PinnedFile, TailFile
+from fsspeckit.core.storage.pinned import PinnedFile, PinnedSource, TailFile
 from fsspeckit.core.storage.uploading import INTENT, ScratchFile, UploadFile, tail_of
 
 HOME = ".fsspeckit-"
@@ -135,7 +135,10 @@ class StoreStorage:
             elsewhere = tail_of(self.objects, f"{path}{INTENT}")
             if elsewhere is not None:
                 return pa.PythonFile(TailFile(*elsewhere), mode="r")
-        return pa.PythonFile(PinnedFile(self.objects, path, self._known.get(path)), mode="r")
+        return PinnedSource(PinnedFile(self.objects, path, self._known.get(path)))
+
+    def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
+        source.expect(ranges)
 
     def open_input_end(self, path: str) -> Any:
         return self.open_input(path)

@@ -27,6 +27,8 @@ from fsspeckit.core.target.thrift import Damaged, Struct, decode
 _DISK_THREADS = 8
 _REQUESTS = 32
 _MANY = 256
+# Buffered ahead, a file is read by PyArrow's threads, which is no quicker; `storage.pinned` tells why else to avoid it.
+_READING: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 
 
 def read_footers(
@@ -204,7 +206,7 @@ def open_source(
 
     Columns named by `numbered` are read as dictionaries.
     """
-    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, read_dictionary=numbered)
+    file = pq.ParquetFile(source, metadata=metadata, read_dictionary=numbered, **_READING)
     if metadata is None:
         _check_counts(file.metadata)
         _check_words(file.metadata)
@@ -217,9 +219,9 @@ def _with_int96(source: Any, file: pq.ParquetFile, numbered: Sequence[str] | Non
     return pq.ParquetFile(
         source,
         metadata=file.metadata,
-        page_checksum_verification=True,
         read_dictionary=numbered,
         coerce_int96_timestamp_unit=int96_unit(file.metadata),
+        **_READING,
     )
 
 
