@@ -114,6 +114,17 @@ def test_a_map_as_others_write_it() -> None:
     assert thrift.decode(bytes([0x1B, 0, 0])) == {1: (thrift.MAP, (0, 0, []))}
 
 
+def test_a_list_of_another_type_than_it_says() -> None:
+    """One bit of a footer, which PyArrow reads all the same: written back, it would be shorter."""
+    good = thrift.encode({7: (thrift.LIST, (thrift.STRUCT, [{1: (thrift.STRUCT, {})}] * 20))})
+    assert thrift.decode_whole(good) == thrift.decode(good)
+    bad = good.replace(b"\x79\xfc", b"\x79\xf4", 1)
+    assert len(thrift.encode(thrift.decode(bad))) < len(bad)
+    for raw in (bad, good + b"\0", good[:-1]):
+        with pytest.raises(thrift.Damaged, match="does not end where it should"):
+            thrift.decode_whole(raw)
+
+
 @pytest.mark.parametrize(
     "raw, problem",
     [

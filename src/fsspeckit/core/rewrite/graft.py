@@ -135,7 +135,7 @@ def _leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
 
 def without_entry(footer: bytes, name: str) -> bytes:
     """A footer without one entry of its key-value metadata."""
-    fields = thrift.decode(footer)
+    fields = thrift.decode_whole(footer)
     _check_entries(fields)
     kept = [pair for pair in _pairs(fields.get(_KEY_VALUE)) if pair[1][1] != name.encode()]
     fields[_KEY_VALUE] = thrift.LIST, (thrift.STRUCT, kept)

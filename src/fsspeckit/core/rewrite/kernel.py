@@ -246,7 +246,7 @@ class _Merge:
         """The footer, decoded, and where it begins; PyArrow can be asked for any of its column chunks."""
         with reading(self.location, self.job.footer.path):
             raw = footer_bytes(self.source)
-            fields = thrift.decode(raw)
+            fields = thrift.decode_whole(raw)
             check_chunks(fields, self.file.metadata.schema)
             return fields, self.source.size() - 8 - len(raw)
 

@@ -40,6 +40,17 @@ def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
         raise Damaged("its footer is cut off") from None
 
 
+def decode_whole(data: bytes) -> Struct:
+    """Read the struct that the bytes are, from the first to the last.
+
+    Other readers do not look at the types that lists name: where one is wrong, they read on and this would end early.
+    """
+    decoded = decode_at(data, 0)
+    if decoded is None or decoded[1] != len(data):
+        raise Damaged("its footer does not end where it should")
+    return decoded[0]
+
+
 def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
     """The struct that begins at a position, and where it ends; `None` if the bytes end before it does."""
     try:
