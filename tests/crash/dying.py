@@ -104,6 +104,12 @@ class DyingSink:
             die()
         return int(self._file.write(data))
 
+    def __enter__(self) -> DyingSink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
