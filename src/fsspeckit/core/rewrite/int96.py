@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target.common import has_int96
-from fsspeckit.core.target.footers import int96_unit, reading
+from fsspeckit.core.target.footers import int96_unit, opened, reading
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.values import arrays
 
@@ -37,7 +37,7 @@ def check_int96(
     with contextlib.ExitStack() as stack:
         with reading(location, path):
             source = stack.enter_context(location.storage.open_input(location.at(path)))
-            second = pq.ParquetFile(source, metadata=file.metadata, coerce_int96_timestamp_unit=other, pre_buffer=False)
+            second = opened(source, file.metadata, unit=other)
         pairs = zip(file.schema_arrow, second.schema_arrow, strict=True)
         names = [a.name for a, b in pairs if a.type != b.type and pa.types.is_timestamp(a.type)]
         names = [name for name in names if columns is None or name in columns]

@@ -193,7 +193,7 @@ class _Merge:
         return replace(self._staged(target, writer.rows, size), copied=writer.copied)
 
     def _splice_changes(self, writer: SplicedFile, group: int, attempt: _Attempt) -> None:
-        touched = self.read_ahead.pop(group, None) or self._touch(group)
+        touched = self._touch(group)
         if touched.differing is None and not self._differs(touched):
             writer.keep(group)
             return
@@ -284,6 +284,9 @@ class _Merge:
 
     def _touch(self, group: int) -> _Touched:
         """The source rows for a row group, counted by the file's calendar: its other rows and its footer keep it."""
+        ahead = self.read_ahead.pop(group, None)
+        if ahead is not None:
+            return ahead
         positions, rows = self.replacements.rows(group)
         own = self.job.footer
         rows = in_calendar(rows, own.calendar, self.location.show(own.path), own.int96)
@@ -399,7 +402,7 @@ class _Merge:
         if not touched or group not in self.job.touched:
             columns, count = _by_name(self._read(group, self._names)), self.file.metadata.row_group(group).num_rows
             return pa.table([self._column(columns.get(f.name), f, count) for f in plain], schema=plain)
-        change = self.read_ahead.pop(group, None) or self._touch(group)
+        change = self._touch(group)
         self._check_fits(change, attempt)
         if change.whole is None:
             self._differing(change, self._read_whole(change))
@@ -435,7 +438,7 @@ class _Merge:
 
     def _read(self, group: int, names: list[str]) -> pa.Table:
         """Plain columns, but for text that is read as numbers into its dictionary."""
-        side_by_side = self.threads > 1 and isinstance(self.location.storage, LocalStorage)  # see `footers._READING`
+        side_by_side = self.threads > 1 and isinstance(self.location.storage, LocalStorage)  # see `footers.opened`
         read = partial(read_row_group, self.location, self.job.footer.path, group=group, use_threads=side_by_side)
         some, numbered = None if names is self._names else names, self._numbered.columns
         if self._old_file is not None:

@@ -27,8 +27,6 @@ from fsspeckit.core.target.thrift import Damaged, Struct, decode_whole
 _DISK_THREADS = 8
 _REQUESTS = 32
 _MANY = 256
-# Buffered ahead, a file is read by PyArrow's threads, which is no quicker; `storage.pinned` tells why else to avoid it.
-_READING: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False}
 
 
 def read_footers(
@@ -206,7 +204,7 @@ def open_source(
 
     Columns named by `numbered` are read as dictionaries.
     """
-    file = pq.ParquetFile(source, metadata=metadata, read_dictionary=numbered, **_READING)
+    file = opened(source, metadata, numbered)
     if metadata is None:
         _check_counts(file.metadata)
         _check_words(file.metadata)
@@ -214,14 +212,23 @@ def open_source(
 
 
 def _with_int96(source: Any, file: pq.ParquetFile, numbered: Sequence[str] | None = None) -> pq.ParquetFile:
-    if not has_int96(file.metadata):
-        return file
+    return opened(source, file.metadata, numbered, int96_unit(file.metadata)) if has_int96(file.metadata) else file
+
+
+def opened(
+    source: Any, metadata: pq.FileMetaData | None, numbered: Sequence[str] | None = None, unit: str | None = None
+) -> pq.ParquetFile:
+    """As every file is read: whole pages, and by whoever asks for them.
+
+    Buffered ahead, they would be read by PyArrow's threads, which is no quicker; `storage.pinned` tells why else not.
+    """
     return pq.ParquetFile(
         source,
-        metadata=file.metadata,
+        metadata=metadata,
         read_dictionary=numbered,
-        coerce_int96_timestamp_unit=int96_unit(file.metadata),
-        **_READING,
+        coerce_int96_timestamp_unit=unit,
+        page_checksum_verification=True,
+        pre_buffer=False,
     )
 
 
