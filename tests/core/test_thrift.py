@@ -189,7 +189,7 @@ def test_numbers_of_a_struct_as_a_full_decode_gives_them() -> None:
         9: (thrift.I32, 64),
     }
     raw = thrift.encode(header)
-    numbers = {1: 0, 2: 1 << 20, 3: -7, -5: {1: 300, 60: 9}, 9: 64}
+    numbers = {1: 0, 2: 1 << 20, 3: -7, -5: {1: 300, 2: True, 60: 9}, 9: 64}
     assert thrift.numbers_at(b"??" + raw + b"more", 2) == (numbers, 2 + len(raw))
     assert thrift.decode_at(b"??" + raw + b"more", 2) == (header, 2 + len(raw))
     for end in range(len(raw)):

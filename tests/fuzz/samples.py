@@ -66,10 +66,30 @@ def _of_kinds() -> list[Sample]:
         _sample("maps", pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))]), _map_rows),
         _sample("dictionary", pa.schema([("id", pa.int32()), ("d", pa.dictionary(pa.int8(), pa.string()))]), _words),
         _sample("flags", {"id": _whole, "b": lambda i: i % 3 == 0 if i % 4 else None}),
+        *(_sample(f"few values, {name}", _few_values(), **options) for name, options in _PAGES.items()),
         _sample("empty texts", {"id": _whole, "x": lambda i: "" if i % 2 else None}),
         _ledger(),
     ]
     return made
+
+
+_PAGES: dict[str, dict[str, Any]] = {
+    "compressed": {},
+    "plain": {"compression": "none"},
+    "with checksums": {"write_page_checksum": True},
+    "version 2": {"data_page_version": "2.0", "compression": "zstd"},
+}
+
+
+def _few_values() -> dict[str, Any]:
+    """Columns whose dictionaries have the values of other rows, too."""
+    return {
+        "id": _whole,
+        "n": lambda i: i % 2 + 0.5,
+        "w": lambda i: ("one", "other")[i % 2],
+        "k": lambda i: i % 2 * 1000,
+        "b": lambda i: i % 2 == 0,
+    }
 
 
 def _whole(i: int) -> int:

@@ -19,7 +19,7 @@ from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
-from fsspeckit.core.rewrite import dictionaries
+from fsspeckit.core.rewrite import dictionaries, kernel, renumber
 from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
@@ -47,8 +47,11 @@ def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def small_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In files of few rows too, text in dictionaries is patched as numbers."""
+    """In files of few rows too, what is in dictionaries is patched as numbers, and within pages."""
     monkeypatch.setattr(dictionaries, "_ROWS_PER_VALUE", 1)
+    monkeypatch.setattr(renumber, "_ROWS_PER_VALUE", 1)
+    monkeypatch.setattr(kernel, "MANY_ROWS", 0)
+    monkeypatch.setattr(kernel, "SPARSE", 1)
 
 
 def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:

@@ -16,21 +16,23 @@ import pyarrow.parquet as pq
 from fsspeckit.core.target import thrift
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and PageEncodingStats in parquet.thrift
-_ROW_GROUPS, _COLUMNS, _META_DATA, _STATS, _SIZES = 4, 1, 3, 13, 16
+_ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
+_TYPE, _ENCODINGS, _VALUES, _UNCOMPRESSED, _DICTIONARY_PAGE, _STATS, _SIZES = 1, 2, 5, 6, 11, 13, 16
 _PAGE_TYPE, _ENCODING = 1, 2
 _DATA_PAGES = (0, 3)
 DICTIONARY = {2, 8}
-# Encodings that PyArrow writes when told to, and of what. PLAIN need not be told.
+# Encodings that PyArrow writes when told to, and of which physical types. PLAIN need not be told.
 _KEPT = {5: "DELTA_BINARY_PACKED", 6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY", 9: "BYTE_STREAM_SPLIT"}
+_INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = range(1, 8)
 _WRITES = {
-    "INT32": {5, 9},
-    "INT64": {5, 9},
-    "FLOAT": {9},
-    "DOUBLE": {9},
-    "BYTE_ARRAY": {6, 7},
-    "FIXED_LEN_BYTE_ARRAY": {7, 9},
+    _INT32: {5, 9},
+    _INT64: {5, 9},
+    _FLOAT: {9},
+    _DOUBLE: {9},
+    _BYTE_ARRAY: {6, 7},
+    _FIXED_LEN_BYTE_ARRAY: {7, 9},
 }
-_WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_WIDTHS = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
 # A dictionary that spares less than this, of the size of plain values, is not worth its while: it may have held only
 # because the row group is not large. In tiny ones it costs nothing, and stays.
 _PAYS_BELOW = 0.9
@@ -42,18 +44,20 @@ _FEW_ROWS = 5_000
 
 
 def encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
-    """What PyArrow's writer is told so that the columns at `paths` are encoded as those of the largest row group."""
+    """What PyArrow's writer is told so that the columns at `paths` are encoded as those of the largest row group.
+
+    PyArrow has looked at the footer, and could be asked; of hundreds of columns that takes several times as long.
+    """
     largest = max(range(metadata.num_row_groups), key=lambda i: metadata.row_group(i).num_rows)
-    raw = thrift.structs(footer, _ROW_GROUPS)[largest]
-    chunks = [thrift.field(chunk, _META_DATA, thrift.STRUCT) for chunk in thrift.structs(raw, _COLUMNS)]
-    group = metadata.row_group(largest)
+    chunks = thrift.structs(thrift.structs(footer, _ROW_GROUPS)[largest], _COLUMNS)
+    by_fastparquet = (metadata.created_by or "").startswith("fastparquet")  # reads all row groups with one dictionary
     dictionary, others = [], {}
-    for index, path in enumerate(paths):
-        chunk = group.column(index)
-        used = data_encodings(chunks[index])
-        if _takes_dictionary(metadata, chunk, used, _plain_bytes(chunk, chunks[index])):
+    for path, entry in zip(paths, chunks, strict=True):
+        chunk = thrift.field(entry, _META_DATA, thrift.STRUCT)
+        used = data_encodings(chunk)
+        if not by_fastparquet and _takes_dictionary(chunk, used):
             dictionary.append(path)
-        elif kept := (used or _named(chunk)) & _WRITES.get(chunk.physical_type, set()):
+        elif kept := (used or set(chunk[_ENCODINGS][1][1])) & _WRITES.get(chunk[_TYPE][1], set()):
             others[path] = _KEPT[min(kept)]
     return {"use_dictionary": dictionary, "column_encoding": others or None}
 
@@ -79,24 +83,20 @@ def data_encodings(chunk: thrift.Struct) -> set[int]:
     return {encoding for page, encoding in told if page in _DATA_PAGES}
 
 
-def _named(chunk: pq.ColumnChunkMetaData) -> set[int]:
-    return {number for number, name in _KEPT.items() if name in chunk.encodings}
-
-
-def _plain_bytes(chunk: pq.ColumnChunkMetaData, raw: thrift.Struct) -> int:
+def _plain_bytes(chunk: thrift.Struct) -> int:
     """How large the values would be without a dictionary, or 0 where nothing tells; nulls are counted as values."""
-    sizes = thrift.field(raw, _SIZES, thrift.STRUCT) if _SIZES in raw else {}
-    if chunk.physical_type == "BYTE_ARRAY" and 1 in sizes:
-        return int(thrift.field(sizes, 1, thrift.I64)) + 4 * int(chunk.num_values)
-    return int(chunk.num_values) * _WIDTHS.get(chunk.physical_type, 0)
+    values = int(chunk[_VALUES][1])
+    sizes = thrift.field(chunk, _SIZES, thrift.STRUCT) if _SIZES in chunk else {}
+    if chunk[_TYPE][1] == _BYTE_ARRAY and 1 in sizes:
+        return int(thrift.field(sizes, 1, thrift.I64)) + 4 * values
+    return values * _WIDTHS.get(chunk[_TYPE][1], 0)
 
 
-def _takes_dictionary(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData, used: set[int], plain: int) -> bool:
-    """As before, where it paid, unless fastparquet wrote it: it reads all row groups with one dictionary (seen)."""
-    if (metadata.created_by or "").startswith("fastparquet"):
-        return False
-    if not chunk.num_values:
+def _takes_dictionary(chunk: thrift.Struct, used: set[int]) -> bool:
+    """As before, where it paid."""
+    if not chunk[_VALUES][1]:
         return True
-    if not chunk.has_dictionary_page or not used <= DICTIONARY:
+    if _DICTIONARY_PAGE not in chunk or not used <= DICTIONARY:
         return False
-    return plain < _TINY or bool(chunk.total_uncompressed_size < _PAYS_BELOW * plain)
+    plain = _plain_bytes(chunk)
+    return plain < _TINY or bool(chunk[_UNCOMPRESSED][1] < _PAYS_BELOW * plain)

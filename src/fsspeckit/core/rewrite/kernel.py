@@ -26,6 +26,7 @@ from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
 from fsspeckit.core.rewrite.patch import patched
+from fsspeckit.core.rewrite.renumber import PatchedChunk, goes_by_numbers, renumbered
 from fsspeckit.core.rewrite.splice import Lot, OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import LocalStorage, Location
@@ -45,6 +46,8 @@ logger = logging.getLogger("fsspeckit.rewrite")
 
 # Columns that are read at once. With all of 200 columns at once a file took a third longer, and twice the memory.
 _LOT_BYTES = 2 << 20
+# Of fewer rows, or if more of them are replaced than one in so many, it is quicker to decode them all.
+MANY_ROWS, SPARSE = 8192, 8
 
 
 class Replacements(Protocol):
@@ -92,7 +95,8 @@ def rewrite_file(
         return merge.into_one_file() if job.fresh is None else merge.into_fresh_files(job.fresh)
 
 
-Columns = dict[str, pa.ChunkedArray]
+Columns = dict[str, Any]
+"""Columns as they were; those that were changed within their pages are `PatchedChunk`."""
 
 
 @dataclass(slots=True)
@@ -171,7 +175,7 @@ class _Merge:
     def _old_file(self) -> OldFile | None:
         """The file as one to copy from, if it can be."""
         try:
-            return OldFile.of(self.source, *self._raw_footer, self.file.metadata, self.file.schema_arrow)
+            return OldFile.of(self.source, *self._raw_footer, self.file.metadata, self._schema)
         except (CannotCopy, thrift.Damaged) as why:
             self._log_anew(why)
             return None
@@ -205,6 +209,8 @@ class _Merge:
         assert touched.differing is not None
         enough = _LOT_BYTES if self.threads == 1 else _LOT_BYTES // 8
         for old in touched.differing:
+            for name in [n for n, column in old.items() if isinstance(column, PatchedChunk)]:
+                yield [name], old.pop(name)
             if not old.keys().isdisjoint(self.job.footer.int96):
                 check_int96(self.location, self.job.footer.path, self.file, [touched.group], old)
             for names in self._lots(touched.group, [f.name for f in fields if f.name in old], enough):
@@ -242,7 +248,7 @@ class _Merge:
     # -- the layout
 
     @cached_property
-    def _raw_footer(self) -> tuple[thrift.Struct, int]:
+    def _raw_footer(self) -> tuple[thrift.Whole, int]:
         """The footer, decoded, and where it begins; PyArrow can be asked for any of its column chunks."""
         with reading(self.location, self.job.footer.path):
             raw = footer_bytes(self.source)
@@ -309,7 +315,34 @@ class _Merge:
         return table
 
     def _read_and_compare(self, touched: _Touched, names: list[str]) -> Columns:
-        return self._differing(touched, self._read(touched.group, names))
+        """The columns in which a row is to become another; those that are changed within their pages are not read."""
+        changed: Columns = {}
+        if self._is_sparse(touched):
+            told = {name: self._renumbered(touched, name) for name in names}
+            changed = {name: chunk for name, chunk in told.items() if isinstance(chunk, PatchedChunk)}
+            names = [name for name in names if told.get(name) is None]
+        self.changed.update(changed)
+        return {**changed, **self._differing(touched, self._read(touched.group, names))} if names else changed
+
+    def _is_sparse(self, touched: _Touched) -> bool:
+        return self._is_local and touched.count >= MANY_ROWS and len(touched.positions) * SPARSE <= touched.count
+
+    def _renumbered(self, touched: _Touched, name: str) -> bool | PatchedChunk | None:
+        """A column with the new values, where these have only to be numbered otherwise; `True` if it has them."""
+        old = self._old_file
+        flat = old.flat_chunk(touched.group, name) if old is not None and name in self._compared else None
+        if old is None or flat is None or not goes_by_numbers(flat[0], self._types[name]) or name in self.shape.keys:
+            return None
+        try:
+            values = arrays.one_array(arrays.cast(touched.rows.column(name), self._types[name]))
+        except arrays.DoesNotFit:
+            return None
+        chunk, optional = flat
+        return renumbered(old.read, chunk, touched.positions, values, optional=optional)
+
+    @cached_property
+    def _is_local(self) -> bool:
+        return isinstance(self.location.storage, LocalStorage)
 
     def _differing(self, touched: _Touched, columns: pa.Table) -> Columns:
         """The columns, as they are, in which a row is to become another."""
@@ -327,11 +360,20 @@ class _Merge:
 
     @cached_property
     def _names(self) -> list[str]:
-        return list(self.file.schema_arrow.names)
+        return list(self._schema.names)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """The columns as they are read, which PyArrow makes anew whenever it is asked."""
+        return self.file.schema_arrow
+
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType]:
+        return {column.name: column.type for column in self._schema}
 
     def _lots_to_read(self, group: int) -> list[list[str]]:
         names = [n for n in self._names if n not in self._same_by_key]
-        if not isinstance(self.location.storage, LocalStorage):  # each time is a request
+        if not self._is_local:  # each time is a request
             return [names]
         if self.threads > 1:  # the longest work first, so that all of them are done at about the same time
             names.sort(key=partial(self._stored_bytes, group), reverse=True)
@@ -342,9 +384,7 @@ class _Merge:
         """Key columns that need not be read again: rows that met have the same in them."""
         if self.job.guarded:
             return set()
-        types = {
-            n: arrays.plain_type(self.file.schema_arrow.field(n).type) for n in self.shape.keys if n in self._names
-        }
+        types = {n: arrays.plain_type(self._types[n]) for n in self.shape.keys if n in self._types}
         return {n for n, dtype in types.items() if keys.equal_is_same(dtype) and n not in self.job.footer.partition}
 
     def _lots(self, group: int, names: Iterable[str], enough: int) -> list[list[str]]:
@@ -376,7 +416,7 @@ class _Merge:
 
     def _stays_sorted(self) -> bool:
         """A declared sort order stays true if the sorting columns are keys, or did not change."""
-        leaves = dict(enumerate(f.name for f in self.file.schema_arrow for _ in range(leaf_count(f.type))))
+        leaves = dict(enumerate(f.name for f in self._schema for _ in range(leaf_count(f.type))))
         groups = [self.file.metadata.row_group(g) for g in range(self.file.num_row_groups)]
         sorting = {leaves.get(s.column_index) for group in groups for s in group.sorting_columns}
         return None not in sorting and sorting.isdisjoint(self.changed - set(self.shape.keys))
@@ -438,7 +478,7 @@ class _Merge:
 
     def _read(self, group: int, names: list[str]) -> pa.Table:
         """Plain columns, but for text that is read as numbers into its dictionary."""
-        side_by_side = self.threads > 1 and isinstance(self.location.storage, LocalStorage)  # see `footers.opened`
+        side_by_side = self.threads > 1 and self._is_local  # see `footers.opened`
         read = partial(read_row_group, self.location, self.job.footer.path, group=group, use_threads=side_by_side)
         some, numbered = None if names is self._names else names, self._numbered.columns
         if self._old_file is not None:

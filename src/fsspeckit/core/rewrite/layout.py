@@ -28,7 +28,9 @@ from fsspeckit.core.values.calendars import flags
 
 # The widest decimal whose minimal fixed length is n bytes.
 _DECIMAL_DIGITS = {n: len(str(2 ** (8 * n - 1) - 1)) - 1 for n in range(1, 33)}
-_CODECS = {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4"}
+# Of ColumnChunk and ColumnMetaData in parquet.thrift: field numbers, and the writer's names of codecs
+_ROW_GROUPS, _COLUMNS, _META_DATA, _OFFSET_INDEX, _CODEC, _BLOOM_FILTER = 4, 1, 3, 4, 4, 14
+_CODECS = ("NONE", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Layout:
         return cls(rows, pa.schema(fields, columns.metadata), {"compression": options.compression})
 
     @classmethod
-    def like(cls, footer: Footer, fields: thrift.Struct, *, loose: bool = False) -> Layout:
+    def like(cls, footer: Footer, fields: thrift.Whole, *, loose: bool = False) -> Layout:
         """The layout of an existing file, whose raw footer is `fields`, decoded.
 
         `loose` if nulls come in that the file does not mean to exclude.
@@ -57,7 +59,7 @@ class Layout:
         assert old is not None
         if loose:
             footer, graft = replace(footer, schema=schema.declared(footer)), graft.loosened()
-        words = footer.schema.serialize().to_pybytes() + thrift.encode({1: graft.schema})
+        words = footer.schema.serialize().to_pybytes() + thrift.encode({1: graft.schema}, fields)
         stored = _stored_like(_Schema(words, footer.schema, old.schema, graft))
         if stored.problem is not None:
             raise LayoutError(
@@ -225,15 +227,15 @@ def _column_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence
     if old.num_row_groups == 0:
         return {"compression": "snappy"}
     groups = [old.row_group(i) for i in range(old.num_row_groups)]
-    chunks = [groups[0].column(i) for i in range(old.num_columns)]
-    by_path = list(zip(paths, chunks, strict=True))
-    blooms = [path for path, chunk in by_path if chunk.bloom_filter_offset is not None]
+    entries = thrift.structs(thrift.structs(fields, _ROW_GROUPS)[0], _COLUMNS)
+    by_path = [(path, entry[_META_DATA][1]) for path, entry in zip(paths, entries, strict=True)]
+    blooms = [path for path, chunk in by_path if _BLOOM_FILTER in chunk]
     largest = max(group.num_rows for group in groups)
     return {
-        "compression": {path: _CODECS.get(chunk.compression, chunk.compression) for path, chunk in by_path},
+        "compression": {path: _CODECS[chunk[_CODEC][1]] for path, chunk in by_path},
         **encoding_options(fields, old, paths),
         "write_statistics": [p for i, p in enumerate(paths) if old.schema.column(i).logical_type.type != "INTERVAL"],
-        "write_page_index": any(chunk.has_offset_index for chunk in chunks),
+        "write_page_index": any(_OFFSET_INDEX in entry for entry in entries),
         "bloom_filter_options": {path: {"ndv": largest, "fpp": 0.01} for path in blooms} or None,
         "sorting_columns": _sorting(groups),
         "store_schema": False,

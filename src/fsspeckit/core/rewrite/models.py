@@ -26,7 +26,7 @@ def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> 
     return own_layout(location, footer, fields, loose and footer.by_spark)
 
 
-def own_layout(location: Location, footer: Footer, fields: thrift.Struct, loose: bool) -> Layout:
+def own_layout(location: Location, footer: Footer, fields: thrift.Whole, loose: bool) -> Layout:
     """The layout of a file whose raw footer, decoded, is `fields`; `loose` as of `Layout.like`, if that can be."""
     with reading(location, footer.path):
         if loose:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.rewrite.layout import Layout
+from fsspeckit.core.rewrite.renumber import PatchedChunk
 from fsspeckit.core.rewrite.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
@@ -32,8 +33,8 @@ _TYPE, _PATH = 1, 3
 _MORE_ROOM = 1 << 20
 
 
-Lot = tuple[Sequence[str], Callable[[], pa.Table]]
-"""Names of columns, in the file's order, and how to get them."""
+Lot = tuple[Sequence[str], Callable[[], pa.Table] | PatchedChunk]
+"""Names of columns, in the file's order, and how to get them; or of one column, and what it is stored as."""
 
 
 class Origin(Protocol):
@@ -72,30 +73,60 @@ class _Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pieces:
+    """A chunk in pieces, which is only ever wanted whole."""
+
+    pieces: list[bytes]
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise CannotCopy("Parts of a chunk in pieces are not to be had")
+
+    def copy(self, sink: Any, offset: int, length: int) -> None:
+        sink.writelines(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
 class OldFile:
-    """An open file whose chunks can be copied; `leaves` are the chunks that each column is stored in."""
+    """An open file whose chunks can be copied; `leaves` are the chunks that each column is stored in.
+
+    `optional` tells of flat leaves whether they may hold nulls.
+    """
 
     file: Any
-    footer: thrift.Struct
+    footer: thrift.Whole
     chunks: list[list[Chunk]]
     leaves: Mapping[str, range]
+    optional: Mapping[int, bool]
     created_by: str
 
     @classmethod
-    def of(cls, file: Any, footer: thrift.Struct, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
+    def of(cls, file: Any, footer: thrift.Whole, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
         """`footer` begins at `end`. What cannot be copied from is `CannotCopy`."""
         leaves, position = {}, 0
-        for field in columns:
-            leaves[field.name] = range(position, position + leaf_count(field.type))
-            position = leaves[field.name].stop
+        for column in columns:
+            leaves[column.name] = range(position, position + leaf_count(column.type))
+            position = leaves[column.name].stop
         if position != metadata.num_columns or len(leaves) != len(columns):
             raise CannotCopy("Columns cannot be told by their leaves")
-        flat = [i for i in range(position) if metadata.schema.column(i).max_repetition_level == 0]
-        return cls(file, footer, spans.copyable_chunks(footer, end, flat), leaves, metadata.created_by or "")
+        schema = [metadata.schema.column(i) for i in range(position)]
+        levels = {i: leaf.max_definition_level for i, leaf in enumerate(schema) if leaf.max_repetition_level == 0}
+        chunks = spans.copyable_chunks(footer, end, levels)
+        optional = {i: bool(level) for i, level in levels.items() if level < 2}
+        return cls(file, footer, chunks, leaves, optional, metadata.created_by or "")
 
     def chunks_of(self, group: int, names: Iterable[str]) -> list[Chunk]:
         """The chunks that columns of a row group are stored in."""
         return [self.chunks[group][leaf] for name in names for leaf in self.leaves.get(name, ())]
+
+    def flat_chunk(self, group: int, name: str) -> tuple[Chunk, bool] | None:
+        """The chunk of a column that has one value a row, and whether that may be null."""
+        leaf = self.leaves[name].start
+        if len(self.leaves[name]) != 1 or leaf not in self.optional:
+            return None
+        return self.chunks[group][leaf], self.optional[leaf]
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.file.read_at(length, offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +144,8 @@ class SplicedFile(Writer):
         self._storage, self._path, self._layout, self._old, self._threads = storage, path, layout, old, threads
         self._origin = _OldFile(storage, old.file)
         self._by_fastparquet = old.created_by.startswith("fastparquet")
+        self._seen: spans.SeenHeaders = {}
+        self._is_of_old = False
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._writer = (thrift.BINARY, b"")
@@ -137,15 +170,15 @@ class SplicedFile(Writer):
                 new.update(self._lifted(group, names, encoded))
         self._add(group, new)
 
-    def _encode(self, lot: Lot) -> tuple[Sequence[str], _Encoded]:
+    def _encode(self, lot: Lot) -> tuple[Sequence[str], _Encoded | PatchedChunk]:
         names, columns = lot
-        return names, self._encoded(columns())
+        return names, columns if isinstance(columns, PatchedChunk) else self._encoded(columns())
 
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
         for leaf, chunk in enumerate(self._old.chunks[group]):
             if leaf not in new:
-                spans.check_pages(self._origin.read, chunk)
+                spans.pages_of(self._origin.read, chunk, self._seen)
         pieces = [new.get(leaf) or _Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
         begin = self._at
         entries = [self._place(piece) for piece in pieces]
@@ -179,7 +212,11 @@ class SplicedFile(Writer):
         with pq.ParquetWriter(sink, stored.schema, **options) as writer:
             writer.write_table(stored, row_group_size=max(1, stored.num_rows))
 
-    def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded) -> dict[int, _Piece]:
+    def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded | PatchedChunk) -> dict[int, _Piece]:
+        if isinstance(encoded, PatchedChunk):
+            (leaf,) = self._old.leaves[names[0]]
+            self._is_of_old = True
+            return {leaf: _Piece(_Pieces(encoded.pieces), encoded.chunk)}
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
         groups = footer[spans.ROW_GROUPS][1][1]
@@ -212,6 +249,7 @@ class SplicedFile(Writer):
             entry[spans.FILE_OFFSET] = thrift.I64, chunk.start + moved
         if piece.origin is self._origin:
             self.copied += chunk.size
+            self._is_of_old = True
         self._hold_index(piece, entry, moved)
         return entry
 
@@ -253,7 +291,7 @@ class SplicedFile(Writer):
             for (offset, length), entry, index in (held for held in self._indexes if held[0] == kind):
                 entry[offset], entry[length] = (thrift.I64, self._at), (thrift.I32, len(index))
                 self._at += self._sink.write(index)
-        footer = thrift.encode(self._footer(in_order))
+        footer = thrift.encode(self._footer(in_order), self._old.footer)
         self._sink.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
         self._sink.close()
         self._storage.sync_file(self._path)
@@ -267,7 +305,7 @@ class SplicedFile(Writer):
         footer.pop(_KEY_VALUE, None)
         if graft.key_value is not None:
             footer[_KEY_VALUE] = graft.key_value
-        if not self.copied and self._orders:  # all of it is ours, as in a file that is written from the start
+        if not self._is_of_old and self._orders:  # all of it is ours, as in a file that is written from the start
             footer[_CREATED_BY] = graft.created_by or self._writer
             footer[_ORDERS] = thrift.LIST, (thrift.STRUCT, [self._orders[leaf] for leaf in sorted(self._orders)])
         return footer

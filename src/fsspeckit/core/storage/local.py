@@ -23,6 +23,8 @@ from fsspeckit.core.storage.end import FileEnd
 
 _Entry = tuple[str, "os.DirEntry[str]"]
 
+# What is gathered before it is written: columns come in pieces of some ten kilobytes.
+_BUFFER = 1 << 18
 # Files that wait for the disk at once.
 _AT_ONCE = 4
 
@@ -119,7 +121,7 @@ class LocalStorage:
     def open_output(self, path: str, final: str = "") -> Any:
         if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
             raise OSError(errno.EPERM, "a forked child cannot commit its parent's merge", path)
-        return open(path, "wb")
+        return open(path, "wb", buffering=_BUFFER)
 
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
         """Within the kernel, where the file system can; some share the blocks instead of copying them."""

@@ -21,7 +21,7 @@ from fsspeckit.core.target.chunks import check_chunks, check_flat_chunks
 from fsspeckit.core.target.common import Common, Known, has_int96
 from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.core.target.tail import footer_bytes, footer_of, tail_bytes
-from fsspeckit.core.target.thrift import Damaged, Struct, decode_whole
+from fsspeckit.core.target.thrift import Damaged, Whole, decode_whole
 
 # Footers at once: a mounted disk takes its time to answer, a store even more.
 _DISK_THREADS = 8
@@ -250,7 +250,7 @@ def _check_words(metadata: pq.FileMetaData) -> None:
     _ = metadata.created_by
 
 
-def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> Struct:
+def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> Whole:
     """The raw footer of a file, decoded. PyArrow can be asked for any of its column chunks, but not for statistics."""
     with reading(location, path), location.storage.open_input(location.at(path)) as source:
         fields = decode_whole(footer_bytes(source))

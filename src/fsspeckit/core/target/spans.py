@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsspeckit.core.target import thrift
 
@@ -32,9 +32,13 @@ _MAGIC = 4
 _HEADER, _LONGEST_HEADER = 256, 16 << 20
 # By type: the field of the page's own header, the fields it must have, the first being the number of values, and
 # which of these is the encoding. An index page is of no known use.
-_DICTIONARY, _OF_DICTIONARIES = 2, (0, 2)
+_DICTIONARY, _OF_DICTIONARIES, _SECOND_VERSION = 2, (0, 2), 3
 _OF_HEADERS = frozenset({1, 2, 3})
-_PAGES = {0: (5, frozenset(range(1, 5)), 2), _DICTIONARY: (7, frozenset((1, 2)), 2), 3: (8, frozenset(range(1, 7)), 4)}
+_PAGES = {
+    0: (5, frozenset(range(1, 5)), 2),
+    _DICTIONARY: (7, frozenset((1, 2)), 2),
+    _SECOND_VERSION: (8, frozenset(range(1, 7)), 4),
+}
 _NO_PAGE = (0, frozenset((1,)), 0)
 
 
@@ -122,15 +126,55 @@ def _check_apart(chunks: list[Chunk]) -> None:
             raise CannotCopy(f"Column chunks overlap at {after.start}")
 
 
-def check_pages(read: ReadAt, chunk: Chunk) -> None:
-    """Do the pages fill the chunk, and hold its values? Their headers are read, nothing else.
+SeenHeaders = dict[int, tuple[bytes, dict[int, Any]]]
+"""Of the first page of chunks, the second one and so on: the last header, and the numbers in it."""
 
-    Old writers understate the size of a chunk; and a page whose header is damaged is passed over by readers.
+
+class Page(NamedTuple):
+    """A page of a chunk: the numbers in its header, where that begins, and where what follows it begins and ends."""
+
+    header: dict[int, Any]
+    own: dict[int, Any]
+    own_field: int
+    encoding: int
+    at: int
+    begin: int
+    end: int
+
+    @property
+    def is_dictionary(self) -> bool:
+        return bool(self.header[1] == _DICTIONARY)
+
+    @property
+    def is_second_version(self) -> bool:
+        return bool(self.header[1] == _SECOND_VERSION)
+
+    @property
+    def values(self) -> int:
+        return int(self.own[1])
+
+    @property
+    def plain_size(self) -> int:
+        """How many bytes follow the header when they are decompressed."""
+        return int(self.header[2])
+
+    @property
+    def checksum(self) -> int | None:
+        return self.header.get(4)
+
+
+def pages_of(read: ReadAt, chunk: Chunk, seen: SeenHeaders | None = None) -> list[Page]:
+    """The pages of a chunk, by their headers alone; `CannotCopy` unless they fill the chunk and hold its values.
+
+    Old writers understate the size of a chunk; and a page whose header is damaged is passed over by readers. What was
+    `seen` in other chunks is not read again where it is the same byte for byte.
     """
-    at, values, plain = chunk.start, 0, 0
+    seen = {} if seen is None else seen
+    at, end, values, plain = chunk.start, chunk.end, 0, 0
+    pages: list[Page] = []
     encodings = thrift.field(chunk.metadata, ENCODINGS, thrift.LIST)[1]
-    while at < chunk.end:
-        header, length = _page_header(read, at, chunk.end)
+    while at < end:
+        header, length = _page_header(read, at, end, seen, len(pages))
         own, required, encoding = _PAGES.get(header.get(1, -1), _NO_PAGE)
         page = header.get(-own, {})
         if not header.keys() >= _OF_HEADERS or not page.keys() >= required:
@@ -139,10 +183,12 @@ def check_pages(read: ReadAt, chunk: Chunk) -> None:
         if min(header[3], page[1]) < 0 or page[encoding] not in (_OF_DICTIONARIES if is_dictionary else encodings):
             raise CannotCopy(f"A page at {at} has {header[3]} bytes in encoding {page[encoding]}")
         values, plain = values + (0 if is_dictionary else page[1]), plain + length + header[2]
+        pages.append(Page(header, page, own, page[encoding], at, at + length, at + length + header[3]))
         at += length + header[3]
     promised = [thrift.field(chunk.metadata, number, thrift.I64) for number in (VALUES, UNCOMPRESSED)]
-    if at != chunk.end or [values, plain] != promised:
-        raise CannotCopy(f"Pages with {values} values in {plain} bytes end at {at}, and their chunk at {chunk.end}")
+    if at != end or [values, plain] != promised:
+        raise CannotCopy(f"Pages with {values} values in {plain} bytes end at {at}, and their chunk at {end}")
+    return pages
 
 
 def dictionary_size(read: ReadAt, chunk: Chunk) -> int:
@@ -154,11 +200,15 @@ def dictionary_size(read: ReadAt, chunk: Chunk) -> int:
     return max(0, int(page.get(1, 0)))
 
 
-def _page_header(read: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
+def _page_header(read: ReadAt, at: int, end: int, seen: SeenHeaders, order: int) -> tuple[dict[int, Any], int]:
     """The numbers in a page's header, and its length."""
     for size in (_HEADER, _LONGEST_HEADER):
-        header = thrift.numbers_at(read(at, min(size, end - at)), 0)
+        data = read(at, min(size, end - at))
+        if order in seen and data.startswith(seen[order][0]):
+            return seen[order][1], len(seen[order][0])
+        header = thrift.numbers_at(data, 0)
         if header is not None:
+            seen[order] = data[: header[1]], header[0]
             return header
     raise CannotCopy(f"What begins at {at} does not end")
 

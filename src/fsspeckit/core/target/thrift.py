@@ -11,6 +11,7 @@ footer of 200 columns takes two thirds of the time for that.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
@@ -19,13 +20,32 @@ _NUMBERS, _TRUTHS = frozenset((I32, I64)), frozenset((TRUE, FALSE))
 Struct = dict[int, tuple[int, Any]]
 
 _NOTHING = (-1, b"", None)
-_Seen = dict[int, tuple[int, bytes, Any]]
-"""By number of field: the wire type, bytes and value of what was last read."""
 
-_Written = dict[int, bytearray]
+
+class _Seen(dict[int, tuple[int, bytes, Any]]):
+    """By number of field: the wire type, bytes and value of what was last read; and the bytes of all that was."""
+
+    def __init__(self, before: dict[int, tuple[int, bytes, Any]] | None = None) -> None:
+        super().__init__(before or {})
+        self.all: _Written = {id(value): raw for _, raw, value in self.values()}
+
+
+# The schema and the orders of columns, which are the same in most footers of a data set: as they were in the last one.
+_ALIKE = {2, 7}
+_last: dict[int, tuple[int, bytes, Any]] = {}
+
+_Written = dict[int, bytes]
 """By `id` of a value: its bytes."""
 
 _DEEPEST = 64
+
+
+class Whole(Struct):
+    """A struct that remembers the bytes of what was read in it, for `encode`."""
+
+    def __init__(self, fields: Struct, written: _Written) -> None:
+        super().__init__(fields)
+        self.written = written
 
 
 class Damaged(ValueError):
@@ -35,32 +55,39 @@ class Damaged(ValueError):
 def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
     """Read the struct that begins at a position, or the rest of one after the field of a number."""
     try:
-        return _read_struct(data, at, _DEEPEST, {}, after)[0]
+        return _read_struct(data, at, _DEEPEST, _Seen(), after)[0]
     except IndexError:
         raise Damaged("its footer is cut off") from None
 
 
-def decode_whole(data: bytes) -> Struct:
+def decode_whole(data: bytes) -> Whole:
     """Read the struct that the bytes are, from the first to the last.
 
     Other readers do not look at the types that lists name: where one is wrong, they read on and this would end early.
     """
-    decoded = decode_at(data, 0)
-    if decoded is None or decoded[1] != len(data):
-        raise Damaged("its footer does not end where it should")
-    return decoded[0]
+    seen = _Seen(_last)
+    with contextlib.suppress(IndexError):
+        fields, end = _read_struct(data, 0, _DEEPEST, seen)
+        if end == len(data):
+            for number in _ALIKE & fields.keys():
+                kind, value = fields[number]
+                if id(value) in seen.all:
+                    _last[number] = kind, seen.all[id(value)], value
+            return Whole(fields, seen.all)
+    raise Damaged("its footer does not end where it should")
 
 
 def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
     """The struct that begins at a position, and where it ends; `None` if the bytes end before it does."""
     try:
-        return _read_struct(data, at, _DEEPEST, {})
+        return _read_struct(data, at, _DEEPEST, _Seen())
     except IndexError:
         return None
 
 
 def numbers_at(data: bytes, at: int) -> tuple[dict[int, Any], int] | None:
-    """The whole numbers (of 32 bits) in a struct, and where it ends; structs in it stand under minus their number.
+    """The whole numbers (of 32 bits) and truths in a struct, and where it ends; structs in it stand under minus their
+    number.
 
     Quicker than `decode_at`, for headers of pages, of which a file has thousands. `None` if the bytes end before.
     """
@@ -88,8 +115,13 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
             fields[number] = (value >> 1) ^ -(value & 1)
         elif kind == STRUCT and depth:
             fields[-number], at = _read_numbers(data, at, depth - 1)
-        elif kind not in (TRUE, FALSE):
-            _, at = _read_value(data, at, kind, depth, {})
+        elif kind in _TRUTHS:
+            fields[number] = kind == TRUE
+        elif kind == BINARY:
+            size, at = _read_varint(data, at)
+            at += size
+        else:
+            _, at = _read_value(data, at, kind, depth, _Seen())
     return fields, at + 1
 
 
@@ -100,7 +132,7 @@ def end_of_field(data: bytes, number: int) -> int:
         while header := data[at]:
             last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
             kind = header & 0x0F
-            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST, {})[1]
+            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST, _Seen())[1]
             if last == number:
                 return at
     except IndexError:
@@ -111,6 +143,11 @@ def end_of_field(data: bytes, number: int) -> int:
 def number_at(data: bytes, at: int) -> tuple[int, int]:
     """A whole number, and where it ends."""
     return _read_zigzag(data, at)
+
+
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """A number that cannot be negative, and where it ends."""
+    return _read_varint(data, at)
 
 
 def list_at(data: bytes, at: int) -> tuple[int, int, int]:
@@ -131,9 +168,11 @@ def list_header(kind: int, count: int) -> bytes:
     return bytes(out)
 
 
-def encode(struct: Struct) -> bytes:
+def encode(struct: Struct, of: Whole | None = None) -> bytes:
+    """The bytes of a struct. Values that it shares with another one, which still is as it was read, are not written
+    again."""
     out = bytearray()
-    _write_struct(out, struct, {})
+    _write_struct(out, struct, {} if of is None else dict(of.written))
     return bytes(out)
 
 
@@ -216,7 +255,9 @@ def _read_struct(data: bytes, at: int, depth: int, seen: _Seen, number: int = 0)
             else:
                 begin = at
                 value, at = _read_value(data, at, kind, depth, seen)
-                seen[number] = kind, data[begin:at], value
+                raw = data[begin:at]
+                seen[number] = kind, raw, value
+                seen.all[id(value)] = raw
             fields[number] = kind, value
     return fields, at + 1
 
@@ -305,7 +346,7 @@ def _write_struct(out: bytearray, struct: Struct, written: _Written) -> None:
             else:
                 begin = len(out)
                 _write_value(out, kind, value, written)
-                written[id(value)] = out[begin:]
+                written[id(value)] = bytes(out[begin:])
     out.append(0)
 
 

@@ -1,0 +1,68 @@
+"""Numbers packed bit by bit are read and replaced where they lie, as if all of them had been unpacked."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from fsspeckit.core.rewrite.packed import Packed
+
+LONGEST = 63
+
+
+def pack(numbers: list[int], width: int) -> bytes:
+    """Eights of numbers, the lowest bit first; the last eight is filled up with zeros."""
+    bits = sum(number << i * width for i, number in enumerate(numbers))
+    return bits.to_bytes(-(-len(numbers) // 8) * width, "little")
+
+
+def in_runs(numbers: list[int], width: int, groups: int = LONGEST) -> bytes:
+    """As writers pack them: a header before each run."""
+    runs = [numbers[i : i + groups * 8] for i in range(0, len(numbers), groups * 8)]
+    return b"".join(bytes([-(-len(run) // 8) << 1 | 1]) + pack(run, width) for run in runs)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 503, 504, 505, 1008, 1500])
+@pytest.mark.parametrize("width", [0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 25])
+def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
+    random = Random(width * 10_000 + count)
+    numbers = [random.randrange(1 << width) for _ in range(count)]
+    before = b"???"
+    packed = Packed.of(before + in_runs(numbers, width) + b"!", len(before), width, count)
+    assert packed is not None
+    assert packed.every().tolist() == numbers
+    for share in (1.0, 0.5, 0.02):
+        positions = np.array([i for i in range(count) if random.random() < share], dtype=np.int64)
+        places = packed.places(positions)
+        old = packed.at(places)
+        assert old.tolist() == [numbers[i] for i in positions]
+        new = np.array([random.randrange(1 << width) for _ in positions], dtype=np.uint32)
+        expected = list(numbers)
+        for position, number in zip(positions.tolist(), new.tolist(), strict=True):
+            expected[position] = number
+        assert packed.replaced(places, old, new) == before + in_runs(expected, width) + b"!"
+
+
+def test_numbers_without_headers() -> None:
+    numbers = [Random(1).randrange(2) for _ in range(77)]
+    packed = Packed.one_run(b"?" + pack(numbers, 1), 1, 1, 77)
+    assert packed is not None
+    assert packed.every().tolist() == numbers
+    assert Packed.one_run(b"?" + pack(numbers, 1)[:-1], 1, 1, 77) is None
+
+
+def test_what_is_not_in_runs_alike_is_not_understood() -> None:
+    """Runs that repeat a number, that are cut off, or of another length."""
+    numbers = list(range(600))
+    whole = in_runs(numbers, 10)
+    assert Packed.of(whole, 0, 10, 600) is not None
+    assert Packed.of(whole[:-1], 0, 10, 600) is None
+    assert Packed.of(whole[:631], 0, 10, 600) is None  # the first run, without the second
+    assert Packed.of(bytes([600 >> 1 << 1 & 0x7E]) + whole[1:], 0, 10, 600) is None
+    assert Packed.of(in_runs(numbers[:80], 10, 5) + in_runs(numbers[80:], 10, 5), 0, 10, 600) is not None
+    assert Packed.of(in_runs(numbers[:80], 10, 5) + in_runs(numbers[80:], 10, 7), 0, 10, 600) is None
+    assert Packed.of(in_runs(numbers, 26), 0, 26, 600) is None
+    assert Packed.of(b"\x01" * 700, 0, 10, 600) is None
+    assert Packed.of(bytes([0x81]) + whole[1:], 0, 10, 600) is None
