@@ -195,3 +195,22 @@ def test_numbers_of_a_struct_as_a_full_decode_gives_them() -> None:
     for end in range(len(raw)):
         assert thrift.numbers_at(raw[:end], 0) is None
         assert thrift.decode_at(raw[:end], 0) is None
+
+
+def made_footer(turn: int) -> bytes:
+    schema = [{4: (thrift.BINARY, f"column {turn} {i}".encode())} for i in range(turn % 3 + 1)]
+    groups = [{1: (thrift.LIST, (thrift.I64, [turn, i]))} for i in range(5)]
+    return thrift.encode({2: (thrift.LIST, (thrift.STRUCT, schema)), 4: (thrift.LIST, (thrift.STRUCT, groups))})
+
+
+@pytest.mark.parametrize("turn", range(20))
+def test_footers_in_turns_are_written_as_they_are(turn: int) -> None:
+    """What is remembered of a footer goes by the identity of values: those of footers that are gone must not count."""
+    first = thrift.decode_whole(made_footer(turn))
+    lists = [(thrift.I64, [number]) for number in range(50)]
+    changed = {**first, 4: (thrift.LIST, (thrift.STRUCT, [{2: (thrift.LIST, numbers)} for numbers in lists]))}
+    assert thrift.encode(changed, first) == thrift.encode(changed)
+    assert thrift.encode(dict(first), first) == made_footer(turn)
+    again = thrift.decode_whole(made_footer(turn))
+    assert again == first
+    assert thrift.encode({**again, 4: changed[4]}, again) == thrift.encode(changed)

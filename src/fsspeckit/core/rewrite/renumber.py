@@ -76,10 +76,17 @@ def goes_by_numbers(chunk: Chunk, dtype: pa.DataType) -> bool:
         return False
     if physical != _FLAG:
         begin = metadata.get(spans.DICTIONARY_PAGE, (thrift.I64, 0))[1]
-        if begin != chunk.start or not data_encodings(metadata) <= DICTIONARY:
+        if begin != chunk.start or not _encodings(metadata) <= DICTIONARY:
             return False
     statistics = metadata[_STATISTICS][1] if _STATISTICS in metadata else {}
     return not statistics.get(_NULLS, (thrift.I64, 0))[1]
+
+
+def _encodings(metadata: thrift.Struct) -> set[int]:
+    try:
+        return data_encodings(metadata)
+    except thrift.Damaged:  # who reads the file will tell
+        return {_PLAIN}
 
 
 def _small_enough(metadata: thrift.Struct) -> int:
@@ -304,7 +311,7 @@ class _Column:
         if _SIZES in metadata and _TEXT_BYTES in metadata[_SIZES][1]:
             sizes, lengths = metadata[_SIZES][1], np.array([len(text) for text in self._dictionary])
             gained = int(lengths[new].sum() - sum(lengths[page.old].sum() for page in opened))
-            text_bytes = thrift.I64, sizes[_TEXT_BYTES][1] + gained
+            text_bytes = thrift.I64, thrift.field(sizes, _TEXT_BYTES, thrift.I64) + gained
             metadata[_SIZES] = thrift.STRUCT, {**sizes, _TEXT_BYTES: text_bytes}
         entry = {**self.chunk.entry, spans.META_DATA: (thrift.STRUCT, metadata)}
         return PatchedChunk(pieces, Chunk(entry, _BEGIN, size))

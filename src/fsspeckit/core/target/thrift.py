@@ -27,7 +27,7 @@ class _Seen(dict[int, tuple[int, bytes, Any]]):
 
     def __init__(self, before: dict[int, tuple[int, bytes, Any]] | None = None) -> None:
         super().__init__(before or {})
-        self.all: _Written = {id(value): raw for _, raw, value in self.values()}
+        self.all: _Written = {}
 
 
 # The schema and the orders of columns, which are the same in most footers of a data set: as they were in the last one.
@@ -65,13 +65,17 @@ def decode_whole(data: bytes) -> Whole:
 
     Other readers do not look at the types that lists name: where one is wrong, they read on and this would end early.
     """
-    seen = _Seen(_last)
+    before = dict(_last)
+    seen = _Seen(before)
     with contextlib.suppress(IndexError):
         fields, end = _read_struct(data, 0, _DEEPEST, seen)
         if end == len(data):
             for number in _ALIKE & fields.keys():
                 kind, value = fields[number]
-                if id(value) in seen.all:
+                _, raw, known = before.get(number, _NOTHING)
+                if known is value:
+                    seen.all[id(value)] = raw  # of values that live as long as this struct, and of no others
+                elif id(value) in seen.all:
                     _last[number] = kind, seen.all[id(value)], value
             return Whole(fields, seen.all)
     raise Damaged("its footer does not end where it should")
