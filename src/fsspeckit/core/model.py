@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core import defaults
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.record import record
 from fsspeckit.core.values.calendars import Calendar
 
 Operation = Literal["rewritten", "inserted", "preserved"]
@@ -101,7 +102,7 @@ class WriteResult:
     removed_files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileInfo:
     """A file as the listing saw it; `same_as` tells that nobody touched the file in between.
 
@@ -123,7 +124,7 @@ class FileInfo:
         return self == other
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bounds:
     """Lower and upper bound of a column in a row group, as order values (see `keys`); both `None`: only nulls."""
 
@@ -132,14 +133,14 @@ class Bounds:
     nulls: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowGroup:
     rows: int
     bytes: int
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Footer:
     """One data file of the target: where it is, what is in it, and the partition its path names.
 
@@ -191,11 +192,11 @@ class Target:
 
     @property
     def rows(self) -> int:
-        return sum(f.rows for f in self.files)
+        return sum([group.rows for footer in self.files for group in footer.row_groups])
 
     @property
     def int96(self) -> frozenset[str]:
-        return frozenset[str]().union(*(f.int96 for f in self.files))
+        return frozenset[str]().union(*{f.int96 for f in self.files})
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,7 @@ class Match:
 Action = Literal["rewrite", "scan", "guard", "prune"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FilePlan:
     """What the merge does with one file, and why.
 

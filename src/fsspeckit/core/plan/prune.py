@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.core.model import Bounds, Footer, Profile, RowGroup, Shape
+from fsspeckit.core.record import record
 from fsspeckit.core.target.partitions import PartitionMap, Unreadable
 from fsspeckit.core.values import arrays
 
@@ -44,7 +44,7 @@ def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -
     return group.rows > 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pruned:
     """What is left of one file: row groups to scan, and whether its partition is one of the source's."""
 

@@ -9,7 +9,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
@@ -18,10 +18,9 @@ import pyarrow.fs
 
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked, skipped_folder
+from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked
 from fsspeckit.core.storage.end import FileEnd
-
-_Entry = tuple[str, "os.DirEntry[str]"]
+from fsspeckit.core.storage.walk import file_info, files_below, folders_below
 
 # Files that wait for the disk at once.
 _AT_ONCE = 4
@@ -37,18 +36,10 @@ class LocalStorage:
         return contextlib.nullcontext()
 
     def walk(self, root: str) -> Iterator[FileInfo]:
-        """The files below a folder, those in skipped folders left out."""
-        for path, entry in _entries(root):
-            if entry.is_file():
-                try:
-                    found = entry.stat()
-                except FileNotFoundError:  # gone since the folder was read
-                    continue
-                yield _info(path, found)
+        return files_below(root)
 
     def folders(self, root: str) -> Iterator[str]:
-        """The folders below a folder. Skipped ones are named, but not looked into."""
-        return (path for path, entry in _entries(root) if entry.is_dir())
+        return folders_below(root)
 
     def above(self, root: str) -> list[str]:
         """The folders above one, the outermost first, up to where its file system is mounted."""
@@ -60,7 +51,7 @@ class LocalStorage:
 
     def stat(self, path: str) -> FileInfo | None:
         try:
-            return _info(path, os.stat(path))
+            return file_info(path, os.stat(path))
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
@@ -99,6 +90,10 @@ class LocalStorage:
                 return []
             raise
 
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """Each is asked for: the folder may have thousands of others."""
+        return [name for name in names if os.path.lexists(f"{folder}/{name}")]
+
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
 
@@ -110,7 +105,7 @@ class LocalStorage:
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Whoever writes to a file, or puts another into its place, cannot but change one of these."""
-        now = _info(info.path, os.fstat(source.fileno()))
+        now = file_info(info.path, os.fstat(source.fileno()))
         return now == info and now.ctime_ns == info.ctime_ns
 
     def identity(self, root: str) -> str | None:
@@ -263,12 +258,6 @@ _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPE
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-def _info(path: str, found: os.stat_result) -> FileInfo:
-    return FileInfo(
-        path, found.st_size, found.st_mtime_ns, found.st_ino, ctime_ns=found.st_ctime_ns, device=found.st_dev
-    )
-
-
 class _Syncs:
     """Open files on their way to the disk: a few at once, and whoever adds more waits."""
 
@@ -305,22 +294,6 @@ def _sync(handle: int) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _entries(folder: str, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[_Entry]:
-    """Everything below a folder with its relative path, in order; skipped folders are not looked into."""
-    try:
-        here = os.stat(folder)
-        with os.scandir(folder) as entries:
-            ordered = sorted(entries, key=lambda e: e.name)
-    except FileNotFoundError:  # gone since the folder above was read
-        return
-    if (here.st_dev, here.st_ino) in above:  # a link that leads back up
-        return
-    for entry in ordered:
-        yield prefix + entry.name, entry
-        if entry.is_dir() and not skipped_folder(entry.name):
-            yield from _entries(entry.path, f"{prefix}{entry.name}/", above | {(here.st_dev, here.st_ino)})
 
 
 class _Handle:
