@@ -231,7 +231,7 @@ def test_bytes_that_are_whole_and_say_nothing(lake: Path, cache_folder: Path, da
     assert cache.load(called) == data
     assert footers(lake) == expected
     half = memory.Memory.of(None, ["id"])
-    half.files.update({name(n): [name(n), memory._identity(i), 0, []] for n, i in enumerate(list_files(locate(lake)))})
+    half.files.update({info.path: (memory._identity(info), 0, ()) for info in list_files(locate(lake))})
     cache.save(called, half.encode())
     assert footers(lake) == expected, "an entry that refers to nothing"
 
@@ -356,7 +356,7 @@ def test_writers_at_once(lake: Path, cache_folder: Path) -> None:
 def test_a_touched_file_has_to_be_what_was_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were a change ever missed, the file itself contradicts."""
     plan(lake, 5)
-    monkeypatch.setattr(memory, "_identity", lambda info: [1])
+    monkeypatch.setattr(memory, "_identity", lambda info: (1, 0, 0, 0, 0))
     plan(lake, 5)
     (lake / name(79)).unlink()
     footers(lake)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 from fsspeckit.core.model import (
+    Action,
     FileInfo,
     FilePlan,
     Footer,
@@ -102,25 +102,18 @@ def _copied(planned: Planned, footer: Footer) -> int:
 
 
 def _file_plan(location: Location, planned: Planned, pruned: Pruned, touched: bool) -> FilePlan:
-    footer, matched = pruned.footer, planned.match.rows_in(pruned.footer.path)
-    scanned = len(pruned.row_groups)
-    base = FilePlan(
-        path=location.show(footer.path),
-        action="prune",
-        reason=pruned.reason,
-        rows=footer.rows,
-        bytes=footer.info.size,
-        row_groups=len(footer.row_groups),
-        scanned_row_groups=scanned,
-        matched_rows=matched,
-    )
+    footer, scanned = pruned.footer, len(pruned.row_groups)
+    matched = planned.match.rows_in(footer.path) if scanned else 0
+    action: Action = "prune"
+    reason = pruned.reason
     if touched:
-        return replace(base, action="rewrite", reason=_count(matched, "matched row"))
-    if pruned.guard:
-        return replace(base, action="guard")
-    if scanned:
-        return replace(base, action="scan", reason=_count(matched, "existing key") if matched else "no key matched")
-    return base
+        action, reason = "rewrite", _count(matched, "matched row")
+    elif pruned.guard:
+        action = "guard"
+    elif scanned:
+        action, reason = "scan", _count(matched, "existing key") if matched else "no key matched"
+    path, groups = location.show(footer.path), len(footer.row_groups)
+    return FilePlan(path, action, reason, footer.rows, footer.info.size, groups, scanned, matched)
 
 
 def _hints(planned: Planned) -> list[str]:

@@ -5,13 +5,17 @@ Conservative throughout: `MIGHT_MATCH` unless proven `CANNOT_MATCH`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.model import Bounds, Footer, Profile, RowGroup, Shape
+from fsspeckit.core.model import Bounds, Footer, Profile, Shape
 from fsspeckit.core.record import record
 from fsspeckit.core.target.partitions import PartitionMap, Unreadable
 from fsspeckit.core.values import arrays
@@ -36,12 +40,26 @@ def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
         return MIGHT_MATCH
 
 
-def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -> bool:
-    """A composite key cannot be in a row group if any one of its columns excludes it."""
-    for name, of_column in intervals.items():
-        if not bounds_might_match(group.bounds.get(name), of_column):
-            return CANNOT_MATCH
-    return group.rows > 0
+def each_might_match(bounds: Sequence[Bounds | None], intervals: Intervals) -> npt.NDArray[np.bool_]:
+    """`bounds_might_match` of each. Whole numbers, which most keys are, are compared all at once."""
+    try:
+        lower, upper = _numbers([b.lower for b in bounds]), _numbers([b.upper for b in bounds])  # type: ignore[union-attr]
+        starts, ends = (_numbers([interval[side] for interval in intervals or ()]) for side in (0, 1))
+    except (TypeError, OverflowError, AttributeError):  # of another type, or not there
+        return np.array([bounds_might_match(b, intervals) for b in bounds], dtype=bool)
+    if intervals is None:
+        return np.full(len(bounds), MIGHT_MATCH)
+    if not intervals:
+        return np.full(len(bounds), CANNOT_MATCH)
+    after = np.searchsorted(starts, upper)
+    might: npt.NDArray[np.bool_] = starts[np.minimum(after, len(starts) - 1)] == upper  # begins there
+    might |= (after > 0) & (ends[after - 1] >= lower)
+    return might
+
+
+def _numbers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Numbers that are whole already: unlike NumPy, `array` does not round any."""
+    return np.frombuffer(array("q", values), dtype=np.int64)
 
 
 @record
@@ -54,28 +72,55 @@ class Pruned:
     guard: bool
 
 
-def prune(files: Iterable[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
-    telling: dict[tuple[int, frozenset[str]], Mapping[str, Intervals]] = {}  # once for all files of a schema
-    pruned = []
-    for footer in files:
-        alike = id(footer.schema), frozenset(footer.partition)
-        if alike not in telling:
-            telling[alike] = {n: i for n, i in profile.intervals.items() if not _tells_nothing(footer, shape, n)}
-        values = partitions.values(footer)
+def prune(files: Sequence[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
+    survivors, pruned = _survivors(files, shape, profile), []
+    for number, footer in enumerate(files):
+        values = partitions.values(footer) if partitions.columns else None
         elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
-        pruned.append(_prune_file(footer, telling[alike], elsewhere, shape.partition_in_key))
+        if elsewhere and shape.partition_in_key:
+            pruned.append(Pruned(footer, (), "partition holds no source row", False))
+        elif number in survivors:
+            reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
+            pruned.append(Pruned(footer, tuple(survivors[number]), reason, elsewhere))
+        else:
+            reason = "statistics exclude every source key" if footer.rows else "no rows"
+            pruned.append(Pruned(footer, (), reason, False))
     return pruned
 
 
-def _prune_file(footer: Footer, intervals: Mapping[str, Intervals], elsewhere: bool, partition_in_key: bool) -> Pruned:
-    if elsewhere and partition_in_key:
-        return Pruned(footer, (), "partition holds no source row", guard=False)
-    survivors = tuple([i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals)])
-    if not survivors:
-        reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
-        return Pruned(footer, (), reason, guard=False)
-    reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
-    return Pruned(footer, survivors, reason, guard=elsewhere)
+def _survivors(files: Sequence[Footer], shape: Shape, profile: Profile) -> dict[int, list[int]]:
+    """The row groups that may hold a source key, by the number of their file.
+
+    A composite key cannot be in a row group if any one of its columns excludes it.
+    """
+    groups = [group for footer in files for group in footer.row_groups]
+    might = np.array([group.rows > 0 for group in groups], dtype=bool)
+    for name, intervals in profile.intervals.items():
+        silent = _tell_nothing(files, shape, name)
+        bounds = [group.bounds.get(name) for group in groups]
+        if silent:
+            owners = [footer for footer in files for _ in footer.row_groups]
+            bounds = [None if _kind(f) in silent else b for f, b in zip(owners, bounds, strict=True)]
+        might &= each_might_match(bounds, intervals)
+    starts = list(accumulate([len(footer.row_groups) for footer in files], initial=0))
+    survivors: dict[int, list[int]] = {}
+    for place in np.flatnonzero(might).tolist():
+        number = bisect_right(starts, place) - 1
+        survivors.setdefault(number, []).append(place - starts[number])
+    return survivors
+
+
+_Kind = tuple[int, tuple[str, ...]]
+
+
+def _kind(footer: Footer) -> _Kind:
+    return id(footer.schema), tuple(footer.partition)
+
+
+def _tell_nothing(files: Sequence[Footer], shape: Shape, name: str) -> set[_Kind]:
+    """The kinds of files whose bounds of a column say nothing of its values."""
+    kinds = {_kind(footer): footer for footer in files}
+    return {kind for kind, footer in kinds.items() if _tells_nothing(footer, shape, name)}
 
 
 def _tells_nothing(footer: Footer, shape: Shape, name: str) -> bool:
