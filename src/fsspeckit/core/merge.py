@@ -82,7 +82,7 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                 if staged or removed:
                     _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
-            session.commit(staged, removed, [f.info for f in target.files])
+            session.commit(staged, removed, target.files.infos)
         return result
 
 
@@ -191,8 +191,8 @@ def _plan(
         validate.source(profile, shape.keys)
         pruned = prune(target.files, shape, profile, partition_map(target, shape))
         if profile.rows == 0:
-            pruned = [Pruned(p.footer, (), "the source has no rows", guard=False) for p in pruned]
-        scans = [Scan(p.footer, p.row_groups) for p in pruned if p.row_groups]
+            pruned = [Pruned((), "the source has no rows")] * len(pruned)
+        scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]
         meeting = key_set.meet(location, scans, request.strategy)
     validate.no_moved_keys(meeting.match, request.strategy, shape.partitions)
     return Planned(request, target, shape, source_rows, profile, pruned, meeting.match), spool, meeting.hits
@@ -257,7 +257,7 @@ def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]
     if planned.request.rewrite_mode == "full" and planned.counts:
         return [f.info for f in planned.touched]
     moved = {r.path for r in rewritten if r.staged and r.staged[0].path != r.path}
-    return [f.info for f in planned.target.files if f.path in moved]
+    return [info for info in planned.target.files.infos if info.path in moved]
 
 
 def _check(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,9 @@ from fsspeckit.core import defaults
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.record import record
 from fsspeckit.core.values.calendars import Calendar
+
+if TYPE_CHECKING:
+    from fsspeckit.core.footers import Footers
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
@@ -184,7 +187,7 @@ class Target:
     hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `target.ledger`).
     """
 
-    files: tuple[Footer, ...]
+    files: Footers
     schema: pa.Schema | None
     stored: tuple[str, ...]
     partition_columns: tuple[str, ...]
@@ -192,11 +195,11 @@ class Target:
 
     @property
     def rows(self) -> int:
-        return sum([group.rows for footer in self.files for group in footer.row_groups])
+        return sum(self.files.group_rows)
 
     @property
     def int96(self) -> frozenset[str]:
-        return frozenset[str]().union(*{f.int96 for f in self.files})
+        return frozenset[str]().union(*(f.int96 for f in self.files.kinds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.core.footers import BoundsColumn, Footers
 from fsspeckit.core.model import Bounds, Footer, Profile, Shape
 from fsspeckit.core.record import record
 from fsspeckit.core.target.partitions import PartitionMap, Unreadable
@@ -40,21 +41,24 @@ def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
         return MIGHT_MATCH
 
 
-def each_might_match(bounds: Sequence[Bounds | None], intervals: Intervals) -> npt.NDArray[np.bool_]:
-    """`bounds_might_match` of each. Whole numbers, which most keys are, are compared all at once."""
+def each_might_match(column: BoundsColumn, intervals: Intervals) -> npt.NDArray[np.bool_]:
+    """`bounds_might_match` of each row group. Whole numbers, which most keys are, are compared all at once."""
     try:
-        lower, upper = _numbers([b.lower for b in bounds]), _numbers([b.upper for b in bounds])  # type: ignore[union-attr]
+        lower, upper = _numbers(column[0]), _numbers(column[1])
         starts, ends = (_numbers([interval[side] for interval in intervals or ()]) for side in (0, 1))
-    except (TypeError, OverflowError, AttributeError):  # of another type, or not there
-        return np.array([bounds_might_match(b, intervals) for b in bounds], dtype=bool)
-    if intervals is None:
-        return np.full(len(bounds), MIGHT_MATCH)
+    except (TypeError, OverflowError):  # of another type, too large, or not known
+        each = zip(*column, strict=True)
+        return np.array([bounds_might_match(_bounds(*values), intervals) for values in each], dtype=bool)
     if not intervals:
-        return np.full(len(bounds), CANNOT_MATCH)
+        return np.full(len(lower), MIGHT_MATCH if intervals is None else CANNOT_MATCH)
     after = np.searchsorted(starts, upper)
     might: npt.NDArray[np.bool_] = starts[np.minimum(after, len(starts) - 1)] == upper  # begins there
     might |= (after > 0) & (ends[after - 1] >= lower)
     return might
+
+
+def _bounds(lower: Any, upper: Any, nulls: int | None) -> Bounds | None:
+    return None if lower is None and nulls is None else Bounds(lower, upper, nulls)
 
 
 def _numbers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -66,43 +70,42 @@ def _numbers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
 class Pruned:
     """What is left of one file: row groups to scan, and whether its partition is one of the source's."""
 
-    footer: Footer
     row_groups: tuple[int, ...]
     reason: str
-    guard: bool
+    guard: bool = False
 
 
-def prune(files: Sequence[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
-    survivors, pruned = _survivors(files, shape, profile), []
-    for number, footer in enumerate(files):
-        values = partitions.values(footer) if partitions.columns else None
-        elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
-        if elsewhere and shape.partition_in_key:
-            pruned.append(Pruned(footer, (), "partition holds no source row", False))
-        elif number in survivors:
-            reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
-            pruned.append(Pruned(footer, tuple(survivors[number]), reason, elsewhere))
-        else:
-            reason = "statistics exclude every source key" if footer.rows else "no rows"
-            pruned.append(Pruned(footer, (), reason, False))
+def prune(files: Footers, shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
+    """What is left of each file."""
+    pruned = [Pruned((), "statistics exclude every source key")] * len(files)
+    for number, rows in enumerate(files.rows):
+        if not rows:
+            pruned[number] = Pruned((), "no rows")
+    for number, groups in _survivors(files, shape, profile).items():
+        pruned[number] = Pruned(tuple(groups), "statistics admit source keys")
+    for number, footer in enumerate(files if partitions.columns else ()):
+        values = partitions.values(footer)
+        if values is None or _partition_might_match(values, profile.partitions):
+            continue
+        if shape.partition_in_key:
+            pruned[number] = Pruned((), "partition holds no source row")
+        elif left := pruned[number].row_groups:
+            pruned[number] = Pruned(left, "another partition: guard against moved keys", guard=True)
     return pruned
 
 
-def _survivors(files: Sequence[Footer], shape: Shape, profile: Profile) -> dict[int, list[int]]:
+def _survivors(files: Footers, shape: Shape, profile: Profile) -> dict[int, list[int]]:
     """The row groups that may hold a source key, by the number of their file.
 
     A composite key cannot be in a row group if any one of its columns excludes it.
     """
-    groups = [group for footer in files for group in footer.row_groups]
-    might = np.array([group.rows > 0 for group in groups], dtype=bool)
+    might = np.array(files.group_rows) > 0
+    starts = list(accumulate(files.group_counts, initial=0))
     for name, intervals in profile.intervals.items():
-        silent = _tell_nothing(files, shape, name)
-        bounds = [group.bounds.get(name) for group in groups]
-        if silent:
-            owners = [footer for footer in files for _ in footer.row_groups]
-            bounds = [None if _kind(f) in silent else b for f, b in zip(owners, bounds, strict=True)]
-        might &= each_might_match(bounds, intervals)
-    starts = list(accumulate([len(footer.row_groups) for footer in files], initial=0))
+        possible = each_might_match(files.bounds(name), intervals)
+        for number in _silent(files, shape, name):
+            possible[starts[number] : starts[number + 1]] = MIGHT_MATCH
+        might &= possible
     survivors: dict[int, list[int]] = {}
     for place in np.flatnonzero(might).tolist():
         number = bisect_right(starts, place) - 1
@@ -110,17 +113,11 @@ def _survivors(files: Sequence[Footer], shape: Shape, profile: Profile) -> dict[
     return survivors
 
 
-_Kind = tuple[int, tuple[str, ...]]
-
-
-def _kind(footer: Footer) -> _Kind:
-    return id(footer.schema), tuple(footer.partition)
-
-
-def _tell_nothing(files: Sequence[Footer], shape: Shape, name: str) -> set[_Kind]:
-    """The kinds of files whose bounds of a column say nothing of its values."""
-    kinds = {_kind(footer): footer for footer in files}
-    return {kind for kind, footer in kinds.items() if _tells_nothing(footer, shape, name)}
+def _silent(files: Footers, shape: Shape, name: str) -> list[int]:
+    """The files whose bounds of a column say nothing of its values."""
+    if not (name in shape.partitions or any(_tells_nothing(kind, shape, name) for kind in files.kinds)):
+        return []
+    return [number for number, footer in enumerate(files) if _tells_nothing(footer, shape, name)]
 
 
 def _tells_nothing(footer: Footer, shape: Shape, name: str) -> bool:
