@@ -530,7 +530,7 @@ LOOKS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["names", "folders"])
+@pytest.mark.parametrize("method", ["present", "folders"])
 @pytest.mark.parametrize("look", LOOKS)
 def test_errors_of_the_file_system_for_those_who_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str, method: str

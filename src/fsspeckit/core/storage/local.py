@@ -92,7 +92,7 @@ class LocalStorage:
 
     def present(self, folder: str, names: Sequence[str]) -> list[str]:
         """Each is asked for: the folder may have thousands of others."""
-        return [name for name in names if os.path.lexists(f"{folder}/{name}")]
+        return [name for name in names if _is_there(f"{folder}/{name}")]
 
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
@@ -256,6 +256,16 @@ class LocalStorage:
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 # A path that cannot be there: nothing at it, a file above it, a name too long for any file.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return False
+        raise
+    return True
 
 
 class _Syncs:
