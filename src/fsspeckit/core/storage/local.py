@@ -171,7 +171,9 @@ class LocalStorage:
         os.rmdir(path)
 
     def sync_file(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY)
+        self._sync(os.open(path, os.O_RDONLY))
+
+    def _sync(self, handle: int) -> None:
         if self._syncs is None:
             _sync(handle)
         else:
@@ -179,7 +181,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
-        """Files go to the disk while the next ones are computed."""
+        """Files and folders go to the disk while the next ones are computed."""
         with _Syncs() as self._syncs:
             try:
                 yield
@@ -190,7 +192,7 @@ class LocalStorage:
         """In another process, nothing waits for the disk but the caller."""
 
     def sync_folder(self, path: str) -> None:
-        _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        self._sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def copy_mode(self, source: str, target: str) -> None:
         """A rewritten file keeps the old one's mode, and its owner and group as far as we may set them."""
