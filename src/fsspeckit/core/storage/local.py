@@ -7,11 +7,9 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.fs
@@ -20,17 +18,15 @@ from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked
 from fsspeckit.core.storage.end import FileEnd
+from fsspeckit.core.storage.syncs import Syncs, sync
 from fsspeckit.core.storage.walk import file_info, files_below, folders_below
-
-# Files that wait for the disk at once.
-_AT_ONCE = 4
 
 
 class LocalStorage:
     """The machine's own disks."""
 
     renames_atomically = True
-    _syncs: _Syncs | None = None
+    _syncs: Syncs | None = None
 
     def look(self, root: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -175,14 +171,14 @@ class LocalStorage:
 
     def _sync(self, handle: int) -> None:
         if self._syncs is None:
-            _sync(handle)
+            sync(handle)
         else:
             self._syncs.add(handle)
 
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
         """Files and folders go to the disk while the next ones are computed."""
-        with _Syncs() as self._syncs:
+        with Syncs() as self._syncs:
             try:
                 yield
             finally:
@@ -268,44 +264,6 @@ def _is_there(path: str) -> bool:
             return False
         raise
     return True
-
-
-class _Syncs:
-    """Open files on their way to the disk: a few at once, and whoever adds more waits."""
-
-    def __init__(self) -> None:
-        self._pool, self._room = ThreadPoolExecutor(_AT_ONCE), threading.BoundedSemaphore(2 * _AT_ONCE)
-        self._under_way: list[Future[None]] = []
-
-    def add(self, handle: int) -> None:
-        self._room.acquire()
-        self._under_way.append(self._pool.submit(self._sync, handle))
-
-    def _sync(self, handle: int) -> None:
-        try:
-            _sync(handle)
-        finally:
-            self._room.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self._pool.shutdown()
-        if error_type is None:
-            for sync in self._under_way:
-                sync.result()
-
-
-def _sync(handle: int) -> None:
-    """Write an open file, or folder, to the disk, and close it."""
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no fsync for folders
-            raise
-    finally:
-        os.close(handle)
 
 
 class _Handle:
