@@ -60,8 +60,8 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
-    {"defaults", "errors", "parallel"},
-    {"values", "model"},
+    {"defaults", "errors", "parallel", "record"},
+    {"values", "model", "footers"},
     {"storage"},
     {"target"},
     {"plan"},

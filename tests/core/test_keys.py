@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.footers import UNKNOWN
 from fsspeckit.core.model import Bounds
-from fsspeckit.core.plan.prune import bounds_might_match
+from fsspeckit.core.plan.prune import bounds_might_match, each_might_match
 from fsspeckit.core.values import keys
 
 PLAIN = {
@@ -179,6 +180,27 @@ def test_bounds_that_prove_nothing() -> None:
     assert bounds_might_match(Bounds(b"a", b"b"), [(1, 1)])
     assert not bounds_might_match(Bounds(None, None, 5), [(1, 1)])
     assert not bounds_might_match(Bounds(1, 2), [])
+
+
+def test_bounds_of_many_row_groups_at_once() -> None:
+    """The same answer as one by one, for numbers and for all that is not compared as numbers."""
+    whole = [Bounds(lower, upper, 0) for lower in range(-1, 10) for upper in range(-1, 10)]  # damaged ones, too
+    pairs: list[list[Bounds | None]] = [
+        [],
+        list(whole),
+        [*whole, None],
+        [*whole, Bounds(None, None, 7)],
+        [Bounds(lower / 2, upper / 2) for lower in range(9) for upper in range(9)],
+        [Bounds(Decimal(lower) / 2, Decimal(9)) for lower in range(9)],
+        [Bounds(-(2**63), 2**63 - 1), Bounds(2**64, 2**65), Bounds(3, 2**80)],
+        [Bounds(b"a", b"c"), None, Bounds(b"", b"")],
+    ]
+    covers: list[Any] = [None, [], [(2, 2)], [(1, 1), (3, 3), (4, 7)], [(-(2**63), 2**63 - 1)], [(1.5, 1.5), (4, 5)]]
+    covers += [[(2**64, 2**64 + 1)], [(b"b", b"b")]]
+    for bounds, intervals in itertools.product(pairs, covers):
+        column = [[getattr(b or UNKNOWN, part) for b in bounds] for part in ("lower", "upper", "nulls")]
+        expected = [bounds_might_match(b, intervals) for b in bounds]
+        assert each_might_match((column[0], column[1], column[2]), intervals).tolist() == expected, (bounds, intervals)
 
 
 def test_the_index_finds_rows() -> None:

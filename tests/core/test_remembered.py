@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -22,6 +23,7 @@ import pytest
 
 from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.storage import LocalStorage, cache, locate
 from fsspeckit.core.target import footers as footers_module
@@ -230,10 +232,80 @@ def test_bytes_that_are_whole_and_say_nothing(lake: Path, cache_folder: Path, da
     cache.save(called, data)
     assert cache.load(called) == data
     assert footers(lake) == expected
-    half = memory.Memory.of(None, ["id"])
-    half.files.update({name(n): [name(n), memory._identity(i), 0, []] for n, i in enumerate(list_files(locate(lake)))})
-    cache.save(called, half.encode())
-    assert footers(lake) == expected, "an entry that refers to nothing"
+
+
+def shorter(column: list[Any]) -> list[Any]:
+    return column[:-1]
+
+
+def of_text(column: list[Any]) -> list[Any]:
+    return list(map(str, column))
+
+
+def below_zero(column: list[Any]) -> list[Any]:
+    return [-1, *column[1:-1], 3]
+
+
+def beyond(column: list[Any]) -> list[Any]:
+    return [1 + value for value in column]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "places"),
+    [(shorter, range(12)), (of_text, range(5, 9)), (below_zero, [5, 6]), (beyond, [5, 6])],
+)
+def test_columns_that_do_not_add_up_are_forgotten(
+    lake: Path, opened: list[str], spoiled: Callable[[list[Any]], list[Any]], places: Iterable[int]
+) -> None:
+    """Whole, by its digest, and of no use: nobody asks for a footer of it and gets half of one."""
+    expected = footers(lake)
+    called = repr((str(lake), ["id"]))
+    text, _, numbers = (cache.load(called) or b"").partition(b"\n")
+    *head, table = json.loads(text)
+    for place in places:
+        columns = list(memory._unpacked(table, numbers))
+        assert (len(columns), set(columns[5]), set(columns[6])) == (12, {0}, {1})
+        columns[place] = spoiled(columns[place])
+        packed, rest = memory._packed(columns)
+        cache.save(called, json.dumps([*head, packed]).encode() + b"\n" + rest)
+        opened.clear()
+        assert footers(lake) == expected
+        assert len(set(opened)) == MANY, place
+    opened.clear()
+    assert footers(lake) == expected
+    assert not opened
+
+
+def test_only_footers_that_are_asked_for_are_made(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = plan(lake, 123)
+    made: list[int] = []
+    really = memory.Memory.footer
+
+    def making(self: memory.Memory, number: int, info: FileInfo) -> Footer:
+        made.append(number)
+        return really(self, number, info)
+
+    monkeypatch.setattr(memory.Memory, "footer", making)
+    assert plan(lake, 123) == first
+    assert sorted(made) == [0, 12], "one of each kind, and the one with the key"
+
+
+def test_what_is_known_of_all_files_is_what_each_footer_says(lake: Path) -> None:
+    marked = table(3).replace_schema_metadata({"another": "kind"})
+    pq.write_table(marked, lake / name(3), row_group_size=4)
+    pq.write_table(table(9).slice(0, 0), lake / name(9))
+    location = locate(lake)
+    infos = list(list_files(location))
+    plan(lake, 5)
+    recalled = remembered.remembered(location, infos, ["id"], lambda missing: pytest.fail(f"{missing} are read"))
+    each = Footers(read_footers(location, infos, ["id"]))
+    assert (recalled.rows, recalled.infos, recalled.group_counts) == (each.rows, each.infos, each.group_counts)
+    assert (recalled.group_counts[2:5], recalled.rows[9]) == ([1, 3, 1], 0)
+    assert (recalled.group_rows, recalled.bounds("id")) == (each.group_rows, each.bounds("id"))
+    assert [footer.path for footer in recalled.kinds] == [footer.path for footer in each.kinds] == [name(0), name(3)]
+    assert recalled[-1] is recalled[MANY - 1]
+    assert recalled[2:4] == [replace(footer, metadata=None) for footer in each[2:4]]
+    assert recalled.bounds("x") == ([None] * len(each.group_rows),) * 3
 
 
 def test_a_cache_of_another_version_is_none(lake: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +404,8 @@ def test_what_no_file_refers_to_any_more_is_forgotten(lake: Path) -> None:
         write_lake(lake, marked)
         plan(lake, 5)
     kept = memory.Memory.of(cache.load(called), ["id"])
-    assert len(kept.commons) == 2
+    assert kept is not None
+    assert len(kept.shared) == 2
     assert footers(lake) == [
         replace(f, metadata=None) for f in read_footers(locate(lake), list_files(locate(lake)), ["id"])
     ]
@@ -350,13 +423,15 @@ def test_writers_at_once(lake: Path, cache_folder: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(lambda _: plan(lake, 5).updated, range(12))) == {1}
     assert [path.suffix for path in cache_folder.iterdir()] == [".footers"]
-    assert len(memory.Memory.of(cache.load(repr((str(lake), ["id"]))), ["id"]).files) == MANY
+    kept = memory.Memory.of(cache.load(repr((str(lake), ["id"]))), ["id"])
+    assert kept is not None
+    assert len(kept.paths) == MANY
 
 
 def test_a_touched_file_has_to_be_what_was_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were a change ever missed, the file itself contradicts."""
     plan(lake, 5)
-    monkeypatch.setattr(memory, "_identity", lambda info: [1])
+    monkeypatch.setattr(memory, "_identities", lambda infos: [[1] * len(infos)] * 5)
     plan(lake, 5)
     (lake / name(79)).unlink()
     footers(lake)
@@ -389,10 +464,10 @@ def test_footers_come_back_as_they_were(tmp_path: Path) -> None:
     location = locate(lake)
     read = read_footers(location, list_files(location), list(columns))
     assert all(footer.certain for footer in read)
-    empty = memory.Memory.of(None, list(columns))
     infos: list[FileInfo] = [footer.info for footer in read]
-    bytes_of_them = empty.with_footers(infos, read).encode()
-    back = memory.Memory.of(bytes_of_them, list(columns)).recall(infos)
+    recalled = memory.Memory.of(memory.encode(read, list(columns)), list(columns))
+    assert recalled is not None
+    back = list(recalled.recall(infos))
     assert back == [replace(footer, metadata=None) for footer in read]
     floats = [[g.bounds.get("float") for footer in some for g in footer.row_groups] for some in (back, read)]
     assert repr(floats[0]) == repr(floats[1]), "-0.0 and 0.0 are told apart"

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
 from fsspeckit.core.values import arrays, nested, schema, unify
 from fsspeckit.core.values.equality import identical, same_bits
@@ -383,7 +384,7 @@ def test_files_that_do_not_unify_are_named() -> None:
 
 def test_the_shape_of_a_merge() -> None:
     stored = pa.schema({"id": pa.int64(), "x": pa.large_string()})
-    target = Target((footer("day=1/f", *stored),), stored, ("id", "x"), ("day",))
+    target = Target(Footers([footer("day=1/f", *stored)]), stored, ("id", "x"), ("day",))
     source = pa.schema({"day": pa.dictionary(pa.int8(), pa.string()), "x": pa.string(), "id": pa.int8()})
     shape = schema.shape_of(target, source, ["id"])
     assert shape.schema.names == ["id", "x", "day"]
@@ -396,7 +397,9 @@ def test_the_shape_of_a_merge() -> None:
 def test_a_column_of_nothing_but_nulls_fits_everywhere() -> None:
     stored = pa.schema({"id": pa.int64(), "x": pa.list_(pa.int8())})
     shape = schema.shape_of(
-        Target((footer("f", *stored),), stored, ("id", "x"), ()), pa.schema({"id": "int64", "x": pa.null()}), ["id"]
+        Target(Footers([footer("f", *stored)]), stored, ("id", "x"), ()),
+        pa.schema({"id": "int64", "x": pa.null()}),
+        ["id"],
     )
     assert schema.conform(pa.table({"id": [1], "x": [None]}), shape).to_pylist() == [{"id": 1, "x": None}]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -208,3 +209,37 @@ def test_files_that_wait_for_the_disk_are_few(tmp_path: Path, monkeypatch: pytes
             storage.sync_file(str(tmp_path / str(number)))
     assert 0 < most < 30
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forked_child_syncs_by_threads_of_its_own(tmp_path: Path) -> None:
+    """Threads stay for the next merge, and no child inherits them: it would wait for the disk for ever."""
+    lakes.merge(lakes.make(tmp_path / "before"))
+    child = multiprocessing.get_context("fork").Process(target=lakes.merge, args=(lakes.make(tmp_path / "lake"),))
+    child.start()
+    child.join(60)
+    if child.is_alive():
+        child.kill()
+    assert child.exitcode == 0
+    assert lakes.holds(tmp_path / "lake", lakes.NEW)
+
+
+def test_an_error_of_the_disk_is_raised_when_all_files_were_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, tried = LocalStorage(), []
+
+    def fail(handle: int) -> None:
+        tried.append(_named(handle))
+        if tried[-1] in ("0", "folder"):
+            raise OSError(errno.EIO, tried[-1])
+
+    monkeypatch.setattr(os, "fsync", fail)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="0"), storage.syncing():
+        for number in range(6):
+            (tmp_path / str(number)).touch()
+            storage.sync_file(str(tmp_path / str(number)))
+        storage.sync_folder(str(tmp_path / "folder"))
+    assert sorted(tried) == ["0", "1", "2", "3", "4", "5", "folder"]
+    with pytest.raises(OSError, match="folder"):
+        storage.sync_folder(str(tmp_path / "folder"))

@@ -263,10 +263,11 @@ def test_what_is_made_durable_before_what(tmp_path: Path, monkeypatch: pytest.Mo
     ordered = [
         r"sync_file file-00000",
         r"sync_folder \.staging_\w+",
+        r"sync_folder \.fsspeckit-lake",
+        rf"sync_folder {tmp_path.name}",
         r"sync_file \.journal\.json",
         r"rename journal\.json",
         r"sync_folder \.staging_\w+",
-        r"sync_folder \.fsspeckit-lake",
         r"make_folder \.fsspeckit-commit-\w+",
         r"sync_folder lake",
         r"rename f0\.parquet",

@@ -17,7 +17,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fsspeckit.core.model import FileInfo, Footer, Replace, Shape
+from fsspeckit.core.footers import Footers
+from fsspeckit.core.model import FileInfo, Replace, Shape
 from fsspeckit.core.spool.exchange import Runner
 from fsspeckit.core.spool.keyset import KeySet
 from fsspeckit.core.spool.parts import Spool
@@ -65,7 +66,7 @@ class Engine(Runner, Protocol):
     def open(self, source: object) -> Source:
         """Take a source of any kind that this engine knows."""
 
-    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
+    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
         """Read footers, with bounds of `columns`."""
 
     def keys(self, spool: Spool) -> contextlib.AbstractContextManager[KeySet]:

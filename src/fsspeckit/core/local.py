@@ -13,7 +13,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from fsspeckit.core.engine import Scratch, Source
-from fsspeckit.core.model import FileInfo, Footer, Replace, Shape
+from fsspeckit.core.footers import Footers
+from fsspeckit.core.model import FileInfo, Replace, Shape
 from fsspeckit.core.spool.exchange import Dealt, Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import IndexedKeys, KeySet
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed, held_part
@@ -41,7 +42,7 @@ class LocalEngine:
     def __init__(self, threads: int | None = None) -> None:
         self.parallelism = threads or min(8, os.cpu_count() or 1)
 
-    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
+    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
         return remembered(location, files, columns, lambda infos: read_planned(location, infos, columns))
 
     @contextlib.contextmanager

@@ -80,9 +80,10 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                 result = outcome.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
                 if staged or removed:
+                    session.settle()
                     _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
-            session.commit(staged, removed, [f.info for f in target.files])
+            session.commit(staged, removed, target.files.infos)
         return result
 
 
@@ -121,6 +122,8 @@ def write(
             spool = opened.spool(shape, _scratch(session))
         with contextlib.closing(spool.store), location.storage.syncing():
             staged = insert_rows(engine, location, spool, None, spool.rows, files)
+            if staged:
+                session.settle()
         if not staged and (mode == "overwrite" or not infos):
             staged = files.write_empty(location, "")
         removed = list(infos) if mode == "overwrite" else []
@@ -191,8 +194,8 @@ def _plan(
         validate.source(profile, shape.keys)
         pruned = prune(target.files, shape, profile, partition_map(target, shape))
         if profile.rows == 0:
-            pruned = [Pruned(p.footer, (), "the source has no rows", guard=False) for p in pruned]
-        scans = [Scan(p.footer, p.row_groups) for p in pruned if p.row_groups]
+            pruned = [Pruned((), "the source has no rows")] * len(pruned)
+        scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]
         meeting = key_set.meet(location, scans, request.strategy)
     validate.no_moved_keys(meeting.match, request.strategy, shape.partitions)
     return Planned(request, target, shape, source_rows, profile, pruned, meeting.match), spool, meeting.hits
@@ -213,26 +216,27 @@ def _rewrite(
         return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
     if full_merge:
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    jobs = _jobs(engine, location, planned, touched, staging)
+    jobs = _jobs(engine, location, planned, touched, files)
     rewritten = rewrite_files(engine, location, spool, hits, planned.match, jobs)
     return rewritten, insert_rows(engine, location, spool, hits, planned.counts.inserted, files)
 
 
-def _jobs(engine: Engine, location: Location, planned: Planned, footers: Sequence[Footer], staging: str) -> list[Job]:
-    request, target = planned.request, planned.target
+def _jobs(
+    engine: Engine, location: Location, planned: Planned, footers: Sequence[Footer], files: NewFiles
+) -> list[Job]:
+    request = planned.request
     how = request.replace or (engine.replace if location.storage.renames_atomically else "new_file")
     matched = planned.match.rows if request.strategy.updates else {}
-    model, entries = template(target, planned.shape), ledger.with_batch(target.ledger, request.batch)
     return [
         Job(
             footer,
             touched=tuple(sorted(g for g, n in matched.get(footer.path, {}).items() if n)),
-            staging=staging,
+            staging=files.staging,
             staged=f"file-{number:05d}",
             path=footer.path if how == "in_place" else _new_name(footer.path),
-            template=model,
+            template=files.template,
             fresh=request.options if request.rewrite_mode == "full" else None,
-            ledger=entries,
+            ledger=files.ledger,
             guarded=number % _GUARDED == 0,
         )
         for number, footer in enumerate(footers)
@@ -257,7 +261,7 @@ def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]
     if planned.request.rewrite_mode == "full" and planned.counts:
         return [f.info for f in planned.touched]
     moved = {r.path for r in rewritten if r.staged and r.staged[0].path != r.path}
-    return [f.info for f in planned.target.files if f.path in moved]
+    return [info for info in planned.target.files.infos if info.path in moved]
 
 
 def _check(

@@ -9,14 +9,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import defaults
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.record import record
 from fsspeckit.core.values.calendars import Calendar
+
+if TYPE_CHECKING:
+    from fsspeckit.core.footers import Footers
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
@@ -101,7 +105,7 @@ class WriteResult:
     removed_files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileInfo:
     """A file as the listing saw it; `same_as` tells that nobody touched the file in between.
 
@@ -123,7 +127,7 @@ class FileInfo:
         return self == other
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bounds:
     """Lower and upper bound of a column in a row group, as order values (see `keys`); both `None`: only nulls."""
 
@@ -132,14 +136,14 @@ class Bounds:
     nulls: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowGroup:
     rows: int
     bytes: int
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Footer:
     """One data file of the target: where it is, what is in it, and the partition its path names.
 
@@ -183,7 +187,7 @@ class Target:
     hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `target.ledger`).
     """
 
-    files: tuple[Footer, ...]
+    files: Footers
     schema: pa.Schema | None
     stored: tuple[str, ...]
     partition_columns: tuple[str, ...]
@@ -191,11 +195,11 @@ class Target:
 
     @property
     def rows(self) -> int:
-        return sum(f.rows for f in self.files)
+        return sum(self.files.group_rows)
 
     @property
     def int96(self) -> frozenset[str]:
-        return frozenset[str]().union(*(f.int96 for f in self.files))
+        return frozenset[str]().union(*(f.int96 for f in self.files.kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +266,7 @@ class Match:
 Action = Literal["rewrite", "scan", "guard", "prune"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FilePlan:
     """What the merge does with one file, and why.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Sequence
 from typing import Literal
 
 from fsspeckit.core.model import (
+    Action,
     FileInfo,
     FilePlan,
     Footer,
@@ -61,8 +61,8 @@ def result(
 
 
 def _preserved(location: Location, target: Target, gone: set[str]) -> list[MergeFileMetadata]:
-    kept = [f for f in target.files if f.path not in gone]
-    return [MergeFileMetadata(location.show(f.path), f.rows, "preserved", f.info.size) for f in kept]
+    kept = [(f, rows) for f, rows in zip(target.files.infos, target.files.rows, strict=True) if f.path not in gone]
+    return [MergeFileMetadata(location.show(f.path), rows, "preserved", f.size) for f, rows in kept]
 
 
 def unchanged(location: Location, target: Target, request: Request) -> MergeResult:
@@ -85,7 +85,7 @@ def describe(location: Location, planned: Planned) -> MergePlan:
         inserted=counts.inserted,
         updated=counts.updated,
         deleted=counts.deleted,
-        files=tuple(_file_plan(location, planned, p, p.footer.path in touched) for p in planned.pruned),
+        files=tuple(_file_plans(location, planned, touched)),
         hints=tuple(_hints(planned)),
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
@@ -101,26 +101,24 @@ def _copied(planned: Planned, footer: Footer) -> int:
     return footer.info.size * spared // max(1, sum(group.bytes for group in footer.row_groups))
 
 
-def _file_plan(location: Location, planned: Planned, pruned: Pruned, touched: bool) -> FilePlan:
-    footer, matched = pruned.footer, planned.match.rows_in(pruned.footer.path)
-    scanned = len(pruned.row_groups)
-    base = FilePlan(
-        path=location.show(footer.path),
-        action="prune",
-        reason=pruned.reason,
-        rows=footer.rows,
-        bytes=footer.info.size,
-        row_groups=len(footer.row_groups),
-        scanned_row_groups=scanned,
-        matched_rows=matched,
-    )
+def _file_plans(location: Location, planned: Planned, touched: Container[str]) -> Iterator[FilePlan]:
+    files, folder = planned.target.files, location.show("")
+    for info, pruned, rows, groups in zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True):
+        action: Action = "prune"
+        reason, scanned, matched = pruned.reason, len(pruned.row_groups), 0
+        if scanned or info.path in touched:
+            matched = planned.match.rows_in(info.path)
+            action, reason = _met(pruned, matched, info.path in touched)
+        yield FilePlan(folder + info.path, action, reason, rows, info.size, groups, scanned, matched)
+
+
+def _met(pruned: Pruned, matched: int, touched: bool) -> tuple[Action, str]:
+    """What is done with a file whose keys were compared, or that is replaced whatever they are, and why."""
     if touched:
-        return replace(base, action="rewrite", reason=_count(matched, "matched row"))
+        return "rewrite", _count(matched, "matched row")
     if pruned.guard:
-        return replace(base, action="guard")
-    if scanned:
-        return replace(base, action="scan", reason=_count(matched, "existing key") if matched else "no key matched")
-    return base
+        return "guard", pruned.reason
+    return "scan", _count(matched, "existing key") if matched else "no key matched"
 
 
 def _hints(planned: Planned) -> list[str]:

@@ -53,7 +53,8 @@ def in_handfuls(
         results += function(handfuls.pop(0))
         if time.perf_counter() - began > _WAITED * (time.thread_time() - worked):
             break
-    with ThreadPoolExecutor(workers) as pool:
-        for more in pool.map(function, handfuls):
-            results += more
+    if handfuls:
+        with ThreadPoolExecutor(workers) as pool:
+            for more in pool.map(function, handfuls):
+                results += more
     return results

@@ -133,8 +133,10 @@ class DiskSession:
     _since: float = field(default_factory=time.time)
     _process: int = field(default_factory=os.getpid)
     _staging: str | None = None
+    _announced: str | None = None
     _release: Callable[[], None] | None = None
     _probed: set[str] = field(default_factory=set)
+    _is_settled: bool = False
     _state: Literal["open", "recording", "recorded", "done"] = "open"
 
     @property
@@ -144,7 +146,9 @@ class DiskSession:
 
     def announce(self) -> None:
         """Tell those who wait who we are, from the first moment if the parent can be written."""
-        owner.announce(self.location.storage, staging.homes(self.location)[0], self._since)
+        home = staging.homes(self.location)[0]
+        if owner.announce(self.location.storage, home, self._since):
+            self._announced = home
 
     def stage(self, folders: Sequence[str]) -> str:
         """The staging folder, made on first use; a rename from it into `folders` is known to work."""
@@ -155,16 +159,25 @@ class DiskSession:
         if self._staging is None:
             self._staging = staging.create(self.location, unknown)
             self._release = self.location.storage.claim(self._staging)
-            owner.announce(self.location.storage, posixpath.dirname(self._staging), self._since)
+            home = posixpath.dirname(self._staging)
+            if home != self._announced:
+                owner.announce(self.location.storage, home, self._since)
         else:
             staging.check_reach(self.location, self._staging, unknown)
         return self._staging
+
+    def settle(self) -> None:
+        """The names of what was staged, and the folders on the way to it, are made durable."""
+        journal.make_way(self.location, self.stage(()))
+        self._is_settled = True
 
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
         if not staged and not removed:
             return
         folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
+        if not self._is_settled:
+            self.settle()
         self._check_place()
         check_unchanged(self.location, expected)
         self._check_free([s.path for s in staged], {f.path for f in expected})

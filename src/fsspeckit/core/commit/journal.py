@@ -107,17 +107,21 @@ def inode_of(location: Location) -> int:
     return info.inode if info is not None else 0
 
 
+def make_way(location: Location, staging: str) -> None:
+    """Make durable that the staged files are in staging, and that whoever looks for it gets there."""
+    home = posixpath.dirname(staging)
+    for folder in (staging, home, posixpath.dirname(home)):
+        location.storage.sync_folder(folder)
+
+
 def write(location: Location, staging: str, journal: Journal) -> None:
-    """Make the staged files and the journal durable. Nothing is committed yet."""
+    """Make the journal durable, in a folder that is. Nothing is committed yet."""
     storage = location.storage
-    storage.sync_folder(staging)
     draft = posixpath.join(staging, f".{JOURNAL}")
     storage.write_bytes(draft, journal.to_bytes())
     storage.sync_file(draft)
     storage.rename(draft, posixpath.join(staging, JOURNAL))
     storage.sync_folder(staging)
-    storage.sync_folder(posixpath.dirname(staging))
-    storage.sync_folder(posixpath.dirname(posixpath.dirname(staging)))
 
 
 def exists(location: Location, staging: str) -> bool:

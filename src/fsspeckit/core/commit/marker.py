@@ -12,11 +12,12 @@ import re
 
 from fsspeckit.core.storage import Location
 
+_PREFIX = ".fsspeckit-commit-"
 _NAME = re.compile(r"\.fsspeckit-commit-([0-9a-f]{32})")
 
 
 def path(location: Location, commit: str) -> str:
-    return location.at(f".fsspeckit-commit-{commit}")
+    return location.at(f"{_PREFIX}{commit}")
 
 
 def make(location: Location, commit: str) -> None:
@@ -36,11 +37,6 @@ def is_made(location: Location, commit: str) -> bool:
     return location.storage.stat(path(location, commit)) is not None
 
 
-def commits(location: Location) -> list[str]:
-    """The commits that are recorded in this data set and not finished."""
-    return _commits_in(location, location.root)
-
-
 def is_beside(location: Location, commit: str) -> bool:
     """Is the commit recorded in a folder beside the data set: its original, a copy, or where it was moved to?"""
     storage, parent = location.storage, location.parent
@@ -56,16 +52,23 @@ def commits_above(location: Location) -> list[str]:
     return [folder for folder in storage.above(location.root) if _commits_in(location, folder)]
 
 
-def commits_below(location: Location) -> list[str]:
-    """The folders inside that are data sets of their own with an unfinished commit."""
-    folders = map(posixpath.split, location.storage.folders(location.root))
-    return sorted({folder for folder, name in folders if folder and _NAME.fullmatch(name)})
+def commits_within(location: Location) -> tuple[list[str], list[str]]:
+    """The commits that are recorded here and not finished, and the folders inside that have some of their own."""
+    here, inside = [], set()
+    for path in location.storage.folders(location.root):
+        folder, name = posixpath.split(path) if "/" in path else ("", path)
+        match = _NAME.fullmatch(name) if name.startswith(_PREFIX) else None
+        if match and folder:
+            inside.add(folder)
+        elif match:
+            here.append(match[1])
+    return here, sorted(inside)
 
 
 def _commits_in(location: Location, folder: str) -> list[str]:
     try:
-        matches = map(_NAME.fullmatch, location.storage.names(folder))
+        matches = [_NAME.fullmatch(name) for name in location.storage.names(folder) if name.startswith(_PREFIX)]
     except PermissionError:  # a folder above that we may not read
         return []
     commits = [match[1] for match in matches if match]
-    return [c for c in commits if location.storage.is_dir(posixpath.join(folder, f".fsspeckit-commit-{c}"))]
+    return [c for c in commits if location.storage.is_dir(posixpath.join(folder, f"{_PREFIX}{c}"))]

@@ -34,11 +34,13 @@ def told(who: Mapping[str, Any]) -> str:
         return "another process"
 
 
-def announce(storage: Storage, home: str, since: float) -> None:
+def announce(storage: Storage, home: str, since: float) -> bool:
     """Write this process down in a folder beside the data set, if that can be; it goes with the folder."""
     with contextlib.suppress(OSError):
         storage.make_folder(home)
         storage.write_bytes(posixpath.join(home, NAME), json.dumps(this_process(since)).encode())
+        return True
+    return False
 
 
 def describe(storage: Storage, homes: Iterable[str]) -> str:

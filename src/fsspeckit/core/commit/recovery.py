@@ -16,6 +16,7 @@ import contextlib
 import posixpath
 import shlex
 import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, staging
@@ -33,8 +34,9 @@ def recover_locked(location: Location, way: Way | None = None, new: bool = False
     `way` is for what does not fit: `finish` it all the same, or `discard` it. `new` tells that the folder was not
     there before.
     """
-    _refuse_neighbours(location)
-    commits, folders = marker.commits(location), list(staging.leftovers(location))
+    commits, inside = marker.commits_within(location)
+    _refuse_neighbours(location, inside)
+    folders = list(staging.leftovers(location))
     if not commits and not folders:
         staging.remove_homes(location)
         return []
@@ -58,16 +60,16 @@ def unfinished(location: Location) -> list[str]:
     if not location.storage.is_dir(location.root):
         return []
     with looking(location):
-        recorded = [marker.path(location, commit) for commit in marker.commits(location)]
+        commits, inside = marker.commits_within(location)
+        recorded = [marker.path(location, commit) for commit in commits]
         with contextlib.suppress(PermissionError):  # a writer of another user keeps its staging to itself
             recorded += [folder for folder in staging.leftovers(location) if _is_of_first_form(location, folder)]
-        neighbours = marker.commits_above(location) + [location.show(f) for f in marker.commits_below(location)]
-        return recorded + neighbours
+        return recorded + marker.commits_above(location) + [location.show(folder) for folder in inside]
 
 
-def _refuse_neighbours(location: Location) -> None:
+def _refuse_neighbours(location: Location, below: Sequence[str]) -> None:
     """A commit to a data set above or inside this one may be about to change the same files."""
-    inside = [location.show(folder) for folder in marker.commits_below(location)]
+    inside = [location.show(folder) for folder in below]
     for folder in [*marker.commits_above(location), *inside]:
         raise CommitUnfinishedError(
             f"{folder}, a data set {'inside' if folder in inside else 'above'} {location.shown}, has an unfinished "

@@ -37,6 +37,9 @@ class Session(Protocol):
     def stage(self, folders: Sequence[str]) -> str:
         """Where new files wait for the commit; they can be put into `folders`."""
 
+    def settle(self) -> None:
+        """Nothing more is staged, and its names can go to the disk meanwhile; else the commit sees to it."""
+
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
 

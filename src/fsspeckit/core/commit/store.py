@@ -282,6 +282,9 @@ class StoreSession:
         self._is_staging = True
         return self._staging
 
+    def settle(self) -> None:
+        """Nothing to do: what was uploaded lasts."""
+
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         if not staged and not removed:
             return

@@ -67,4 +67,5 @@ class Planned:
             return list(self.target.files)
         if not self.request.strategy.updates:
             return []
-        return [f for f in self.target.files if self.match.rows_in(f.path)]
+        files = self.target.files
+        return [files[n] for n, info in enumerate(files.infos) if self.match.rows_in(info.path)]

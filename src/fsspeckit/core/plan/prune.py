@@ -5,14 +5,19 @@ Conservative throughout: `MIGHT_MATCH` unless proven `CANNOT_MATCH`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.model import Bounds, Footer, Profile, RowGroup, Shape
+from fsspeckit.core.footers import BoundsColumn, Footers
+from fsspeckit.core.model import Bounds, Footer, Profile, Shape
+from fsspeckit.core.record import record
 from fsspeckit.core.target.partitions import PartitionMap, Unreadable
 from fsspeckit.core.values import arrays
 
@@ -36,46 +41,83 @@ def bounds_might_match(bounds: Bounds | None, intervals: Intervals) -> bool:
         return MIGHT_MATCH
 
 
-def row_group_might_match(group: RowGroup, intervals: Mapping[str, Intervals]) -> bool:
-    """A composite key cannot be in a row group if any one of its columns excludes it."""
-    for name, of_column in intervals.items():
-        if not bounds_might_match(group.bounds.get(name), of_column):
-            return CANNOT_MATCH
-    return group.rows > 0
+def each_might_match(column: BoundsColumn, intervals: Intervals) -> npt.NDArray[np.bool_]:
+    """`bounds_might_match` of each row group. Whole numbers, which most keys are, are compared all at once."""
+    try:
+        lower, upper = _numbers(column[0]), _numbers(column[1])
+        starts, ends = (_numbers([interval[side] for interval in intervals or ()]) for side in (0, 1))
+    except (TypeError, OverflowError):  # of another type, too large, or not known
+        each = zip(*column, strict=True)
+        return np.array([bounds_might_match(_bounds(*values), intervals) for values in each], dtype=bool)
+    if not intervals:
+        return np.full(len(lower), MIGHT_MATCH if intervals is None else CANNOT_MATCH)
+    after = np.searchsorted(starts, upper)
+    might: npt.NDArray[np.bool_] = starts[np.minimum(after, len(starts) - 1)] == upper  # begins there
+    might |= (after > 0) & (ends[after - 1] >= lower)
+    return might
 
 
-@dataclass(frozen=True, slots=True)
+def _bounds(lower: Any, upper: Any, nulls: int | None) -> Bounds | None:
+    return None if lower is None and nulls is None else Bounds(lower, upper, nulls)
+
+
+def _numbers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Numbers that are whole already: unlike NumPy, `array` does not round any."""
+    return np.frombuffer(array("q", values), dtype=np.int64)
+
+
+@record
 class Pruned:
     """What is left of one file: row groups to scan, and whether its partition is one of the source's."""
 
-    footer: Footer
     row_groups: tuple[int, ...]
     reason: str
-    guard: bool
+    guard: bool = False
 
 
-def prune(files: Iterable[Footer], shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
-    telling: dict[tuple[int, frozenset[str]], Mapping[str, Intervals]] = {}  # once for all files of a schema
-    pruned = []
-    for footer in files:
-        alike = id(footer.schema), frozenset(footer.partition)
-        if alike not in telling:
-            telling[alike] = {n: i for n, i in profile.intervals.items() if not _tells_nothing(footer, shape, n)}
+def prune(files: Footers, shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
+    """What is left of each file."""
+    pruned = [Pruned((), "statistics exclude every source key")] * len(files)
+    for number, rows in enumerate(files.rows):
+        if not rows:
+            pruned[number] = Pruned((), "no rows")
+    for number, groups in _survivors(files, shape, profile).items():
+        pruned[number] = Pruned(tuple(groups), "statistics admit source keys")
+    for number, footer in enumerate(files if partitions.columns else ()):
         values = partitions.values(footer)
-        elsewhere = values is not None and not _partition_might_match(values, profile.partitions)
-        pruned.append(_prune_file(footer, telling[alike], elsewhere, shape.partition_in_key))
+        if values is None or _partition_might_match(values, profile.partitions):
+            continue
+        if shape.partition_in_key:
+            pruned[number] = Pruned((), "partition holds no source row")
+        elif left := pruned[number].row_groups:
+            pruned[number] = Pruned(left, "another partition: guard against moved keys", guard=True)
     return pruned
 
 
-def _prune_file(footer: Footer, intervals: Mapping[str, Intervals], elsewhere: bool, partition_in_key: bool) -> Pruned:
-    if elsewhere and partition_in_key:
-        return Pruned(footer, (), "partition holds no source row", guard=False)
-    survivors = tuple([i for i, group in enumerate(footer.row_groups) if row_group_might_match(group, intervals)])
-    if not survivors:
-        reason = "no rows" if footer.rows == 0 else "statistics exclude every source key"
-        return Pruned(footer, (), reason, guard=False)
-    reason = "another partition: guard against moved keys" if elsewhere else "statistics admit source keys"
-    return Pruned(footer, survivors, reason, guard=elsewhere)
+def _survivors(files: Footers, shape: Shape, profile: Profile) -> dict[int, list[int]]:
+    """The row groups that may hold a source key, by the number of their file.
+
+    A composite key cannot be in a row group if any one of its columns excludes it.
+    """
+    might = np.array(files.group_rows) > 0
+    starts = list(accumulate(files.group_counts, initial=0))
+    for name, intervals in profile.intervals.items():
+        possible = each_might_match(files.bounds(name), intervals)
+        for number in _silent(files, shape, name):
+            possible[starts[number] : starts[number + 1]] = MIGHT_MATCH
+        might &= possible
+    survivors: dict[int, list[int]] = {}
+    for place in np.flatnonzero(might).tolist():
+        number = bisect_right(starts, place) - 1
+        survivors.setdefault(number, []).append(place - starts[number])
+    return survivors
+
+
+def _silent(files: Footers, shape: Shape, name: str) -> list[int]:
+    """The files whose bounds of a column say nothing of its values."""
+    if not (name in shape.partitions or any(_tells_nothing(kind, shape, name) for kind in files.kinds)):
+        return []
+    return [number for number, footer in enumerate(files) if _tells_nothing(footer, shape, name)]
 
 
 def _tells_nothing(footer: Footer, shape: Shape, name: str) -> bool:

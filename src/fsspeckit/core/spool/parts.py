@@ -107,7 +107,7 @@ class Spool:
     def all_keys(self) -> dict[str, pa.Array]:
         """The canonical columns of the whole source, in memory."""
         batches = [batch for number in range(len(self.parts)) for batch in self.read_keys(number)]
-        table = pa.Table.from_batches(batches, self.key_schema)
+        table = pa.Table.from_batches(batches, batches[0].schema if batches else self.key_schema)
         return {name: arrays.one_array(table.column(name)) for name in table.column_names}
 
     @property

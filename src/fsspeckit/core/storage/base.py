@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow.fs
@@ -35,6 +35,9 @@ class Storage(Protocol):
     def is_link(self, path: str) -> bool: ...
     def is_plain(self, path: str) -> bool: ...
     def names(self, folder: str) -> list[str]: ...
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """Those of the names that something in the folder has."""
+
     def open_input(self, path: str) -> Any: ...
     def open_input_end(self, path: str) -> Any:
         """Open a file of which no more than the footer is asked for."""
@@ -66,7 +69,7 @@ class Storage(Protocol):
     def remove_folder(self, path: str) -> None: ...
     def sync_file(self, path: str) -> None: ...
     def syncing(self) -> contextlib.AbstractContextManager[None]:
-        """Within it, `sync_file` need not wait for the disk; when it ends, all that was synced is on it."""
+        """Within it, nothing that is synced has to wait for the disk; when it ends, all of it is there."""
 
     def sync_folder(self, path: str) -> None: ...
     def copy_mode(self, source: str, target: str) -> None: ...

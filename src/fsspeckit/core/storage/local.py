@@ -7,50 +7,38 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.fs
 
 from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked, skipped_folder
+from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked
 from fsspeckit.core.storage.end import FileEnd
-
-_Entry = tuple[str, "os.DirEntry[str]"]
+from fsspeckit.core.storage.syncs import Syncs, sync
+from fsspeckit.core.storage.walk import file_info, files_below, folders_below
 
 # What is gathered before it is written: columns come in pieces of some ten kilobytes.
 _BUFFER = 1 << 18
-# Files that wait for the disk at once.
-_AT_ONCE = 4
 
 
 class LocalStorage:
     """The machine's own disks."""
 
     renames_atomically = True
-    _syncs: _Syncs | None = None
+    _syncs: Syncs | None = None
 
     def look(self, root: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def walk(self, root: str) -> Iterator[FileInfo]:
-        """The files below a folder, those in skipped folders left out."""
-        for path, entry in _entries(root):
-            if entry.is_file():
-                try:
-                    found = entry.stat()
-                except FileNotFoundError:  # gone since the folder was read
-                    continue
-                yield _info(path, found)
+        return files_below(root)
 
     def folders(self, root: str) -> Iterator[str]:
-        """The folders below a folder. Skipped ones are named, but not looked into."""
-        return (path for path, entry in _entries(root) if entry.is_dir())
+        return folders_below(root)
 
     def above(self, root: str) -> list[str]:
         """The folders above one, the outermost first, up to where its file system is mounted."""
@@ -62,7 +50,7 @@ class LocalStorage:
 
     def stat(self, path: str) -> FileInfo | None:
         try:
-            return _info(path, os.stat(path))
+            return file_info(path, os.stat(path))
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
@@ -101,6 +89,10 @@ class LocalStorage:
                 return []
             raise
 
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        """Each is asked for: the folder may have thousands of others."""
+        return [name for name in names if _is_there(f"{folder}/{name}")]
+
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
 
@@ -112,7 +104,7 @@ class LocalStorage:
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Whoever writes to a file, or puts another into its place, cannot but change one of these."""
-        now = _info(info.path, os.fstat(source.fileno()))
+        now = file_info(info.path, os.fstat(source.fileno()))
         return now == info and now.ctime_ns == info.ctime_ns
 
     def identity(self, root: str) -> str | None:
@@ -178,16 +170,18 @@ class LocalStorage:
         os.rmdir(path)
 
     def sync_file(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY)
+        self._sync(os.open(path, os.O_RDONLY))
+
+    def _sync(self, handle: int) -> None:
         if self._syncs is None:
-            _sync(handle)
+            sync(handle)
         else:
             self._syncs.add(handle)
 
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
-        """Files go to the disk while the next ones are computed."""
-        with _Syncs() as self._syncs:
+        """Files and folders go to the disk while the next ones are computed."""
+        with Syncs() as self._syncs:
             try:
                 yield
             finally:
@@ -197,7 +191,7 @@ class LocalStorage:
         """In another process, nothing waits for the disk but the caller."""
 
     def sync_folder(self, path: str) -> None:
-        _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        self._sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def copy_mode(self, source: str, target: str) -> None:
         """A rewritten file keeps the old one's mode, and its owner and group as far as we may set them."""
@@ -265,64 +259,14 @@ _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPE
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-def _info(path: str, found: os.stat_result) -> FileInfo:
-    return FileInfo(
-        path, found.st_size, found.st_mtime_ns, found.st_ino, ctime_ns=found.st_ctime_ns, device=found.st_dev
-    )
-
-
-class _Syncs:
-    """Open files on their way to the disk: a few at once, and whoever adds more waits."""
-
-    def __init__(self) -> None:
-        self._pool, self._room = ThreadPoolExecutor(_AT_ONCE), threading.BoundedSemaphore(2 * _AT_ONCE)
-        self._under_way: list[Future[None]] = []
-
-    def add(self, handle: int) -> None:
-        self._room.acquire()
-        self._under_way.append(self._pool.submit(self._sync, handle))
-
-    def _sync(self, handle: int) -> None:
-        try:
-            _sync(handle)
-        finally:
-            self._room.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self._pool.shutdown()
-        if error_type is None:
-            for sync in self._under_way:
-                sync.result()
-
-
-def _sync(handle: int) -> None:
-    """Write an open file, or folder, to the disk, and close it."""
+def _is_there(path: str) -> bool:
     try:
-        os.fsync(handle)
+        os.lstat(path)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no fsync for folders
-            raise
-    finally:
-        os.close(handle)
-
-
-def _entries(folder: str, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[_Entry]:
-    """Everything below a folder with its relative path, in order; skipped folders are not looked into."""
-    try:
-        here = os.stat(folder)
-        with os.scandir(folder) as entries:
-            ordered = sorted(entries, key=lambda e: e.name)
-    except FileNotFoundError:  # gone since the folder above was read
-        return
-    if (here.st_dev, here.st_ino) in above:  # a link that leads back up
-        return
-    for entry in ordered:
-        yield prefix + entry.name, entry
-        if entry.is_dir() and not skipped_folder(entry.name):
-            yield from _entries(entry.path, f"{prefix}{entry.name}/", above | {(here.st_dev, here.st_ino)})
+        if error.errno in _ABSENT:
+            return False
+        raise
+    return True
 
 
 class _Handle:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -82,6 +82,10 @@ class FsspecStorage:
             return sorted(posixpath.basename(p.rstrip("/")) for p in self.fs.ls(folder, detail=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        there = set(self.names(folder))
+        return [name for name in names if name in there]
 
     def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
         """Nothing to do: fsspec reads ahead."""

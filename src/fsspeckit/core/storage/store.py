@@ -12,7 +12,7 @@ import json
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -117,6 +117,10 @@ class StoreStorage:
             return self.objects.list_names(folder)
         start = len(folder) + 1
         return sorted({e.key[start:].partition("/")[0] for e in self._entries(folder)} - {""})
+
+    def present(self, folder: str, names: Sequence[str]) -> list[str]:
+        there = set(self.names(folder))
+        return [name for name in names if name in there]
 
     def _is_looked_at(self, root: str) -> bool:
         seen: str | None = getattr(self._looks, "root", None)

@@ -32,7 +32,7 @@ class Common:
     entries: Mapping[bytes, bytes] | None
     created_by: str
     schema: pa.Schema
-    leaves: tuple[Leaf, ...]
+    columns: pq.ParquetSchema
     ledger: Mapping[str, str]
     int96: frozenset[str]
     calendar: Calendar
@@ -42,18 +42,16 @@ class Common:
     @classmethod
     def of(cls, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> Common:
         entries = metadata.metadata
-        calendar, columns = Calendar.of(entries), metadata.schema
-        leaves = leaf_indexes(schema, metadata.num_columns).items()
         return cls(
             raw,
             raw[: thrift.end_of_field(raw, _SCHEMA)],
             entries,
             metadata.created_by,
             schema,
-            tuple(Leaf.of(name, index, columns.column(index), calendar) for name, index in leaves),
+            metadata.schema,
             ledger.recorded(entries),
             int96_columns(schema, metadata),
-            calendar,
+            Calendar.of(entries),
             collations(entries),
             SPARK_VERSION in (entries or {}),
         )
@@ -66,8 +64,21 @@ class Common:
         except thrift.Damaged:
             return None
 
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return leaf_indexes(self.schema, len(self.columns))
+
+    @cached_property
+    def _leaves(self) -> dict[str, Leaf]:
+        """Those that were asked for: PyArrow takes its time to tell of each."""
+        return {}
+
     def of_columns(self, columns: Sequence[str] | None) -> list[Leaf]:
-        return [leaf for leaf in self.leaves if columns is None or leaf.column in columns]
+        named = [name for name in self._places if columns is None or name in columns]
+        for name in [name for name in named if name not in self._leaves]:
+            place = self._places[name]
+            self._leaves[name] = Leaf.of(name, place, self.columns.column(place), self.calendar)
+        return [self._leaves[name] for name in named]
 
     def is_around(self, raw: bytes) -> bool:
         """Are the first and the last bytes of another footer the same?"""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError, TargetError, UnreadableFileError
+from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer, Shape, Target
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import ledger
@@ -20,7 +20,7 @@ from fsspeckit.core.values import arrays
 from fsspeckit.core.values.schema import declared, one_of_each_schema, unify_footers
 from fsspeckit.core.values.unify import unshredded
 
-ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
+ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Footers]
 
 
 def read_target(
@@ -33,20 +33,20 @@ def read_target(
     """List the data files, read their footers and unify them."""
     infos = list_files(location)
     check_not_bucketed(location, infos)
-    files = tuple(footers(location, infos, key_columns))
-    _check_folders(location, files)
-    columns = _partition_columns(files, partition_columns, ignores_case)
-    if not files:
-        return Target((), None, (), columns)
-    schema = unify_footers([replace(f, schema=declared(f)) for f in one_of_each_schema(files)])
-    return Target(files, schema, tuple(schema.names), columns, ledger.entries(files))
+    files = footers(location, infos, key_columns)
+    _check_folders(location, infos)
+    columns = _partition_columns(infos, partition_columns, ignores_case)
+    if not infos:
+        return Target(files, None, (), columns)
+    schema = unify_footers([replace(f, schema=declared(f)) for f in one_of_each_schema(files.kinds)])
+    return Target(files, schema, tuple(schema.names), columns, ledger.entries(files.kinds))
 
 
 def _partition_columns(
-    files: Sequence[Footer], requested: tuple[str, ...] | None, ignores_case: bool
+    files: Sequence[FileInfo], requested: tuple[str, ...] | None, ignores_case: bool
 ) -> tuple[str, ...]:
     """The columns that paths name, in the order of the folders; they must be the ones given, if any are."""
-    in_paths = _named_in_paths(footer.partition for footer in files)
+    in_paths = _named_in_paths(files)
     if requested is None:
         return in_paths
     alike = str.lower if ignores_case else str
@@ -63,19 +63,27 @@ def _partition_columns(
     return in_paths or requested
 
 
-def _check_folders(location: Location, files: Sequence[Footer]) -> None:
+def _check_folders(location: Location, files: Iterable[FileInfo]) -> None:
     """Folders of one depth and order: no reader makes sense of others, and new rows would have no place."""
-    named = {tuple(footer.partition): footer for footer in files if footer.partition}
+    named = {columns: path for path, columns in _partitioned(files)}
     if len(named) > 1:
         (first, one), (second, other) = list(named.items())[:2]
         raise TargetError(
-            f"Partition folders do not agree: {list(first)} in {location.show(one.path)}, and {list(second)} in "
-            f"{location.show(other.path)}. Move the files into folders of the same columns in the same order."
+            f"Partition folders do not agree: {list(first)} in {location.show(one)}, and {list(second)} in "
+            f"{location.show(other)}. Move the files into folders of the same columns in the same order."
         )
 
 
-def _named_in_paths(partitions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for partition in partitions for name in partition))
+def _partitioned(files: Iterable[FileInfo]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The files in partition folders: their paths, and the columns that these name."""
+    for path in [info.path for info in files if "=" in info.path]:
+        columns = tuple(parse_hive_partition_path(path))
+        if columns:
+            yield path, columns
+
+
+def _named_in_paths(files: Iterable[FileInfo]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for _, columns in _partitioned(files) for name in columns))
 
 
 def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
@@ -83,11 +91,11 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     infos = list_files(location)
     check_not_bucketed(location, infos)
     if partition_columns is None:
-        in_paths = _named_in_paths(parse_hive_partition_path(f.path) for f in infos)
+        in_paths = _named_in_paths(infos)
         partition_columns = tuple(c for c in in_paths if c in source.names)
     with ThreadPoolExecutor(max_workers=8) as pool:
         footers = pool.map(lambda info: _readable_footer(location, info), infos)
-        return Target((), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
+        return Target(Footers(), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
 
 
 def _readable_footer(location: Location, info: FileInfo) -> Footer | None:

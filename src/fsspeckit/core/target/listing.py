@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from fsspeckit.core.errors import StorageError, TargetError
 from fsspeckit.core.model import FileInfo
@@ -44,9 +45,8 @@ def list_files(location: Location) -> tuple[FileInfo, ...]:
         if not location.storage.is_dir(location.root):
             return ()
         infos = [f for f in location.storage.walk(location.root) if is_data_file(f.path.rsplit("/", 1)[-1])]
-    for info in infos:
-        _check_name(location, info.path)
-    return tuple(sorted(infos, key=lambda f: f.path))
+    _check_names(location, infos)
+    return tuple(sorted(infos, key=attrgetter("path")))
 
 
 def is_utf8(name: str) -> bool:
@@ -54,22 +54,23 @@ def is_utf8(name: str) -> bool:
     return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
 
 
-def _check_name(location: Location, path: str) -> None:
+def _check_names(location: Location, infos: Iterable[FileInfo]) -> None:
     """Arrow takes paths as UTF-8; the rows of a file that it cannot open may not be passed over."""
-    if not is_utf8(path):
-        raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(path)!r}. Rename it.")
+    odd = next((info.path for info in infos if not is_utf8(info.path)), None)
+    if odd is not None:
+        raise TargetError(f"{location.shown} has a file whose name is not UTF-8: {os.fsencode(odd)!r}. Rename it.")
 
 
 def check_not_bucketed(location: Location, files: Iterable[FileInfo]) -> None:
     """Refuse to change the files of a bucketed table, which their names tell."""
-    bucket = next((f.path for f in files if _BUCKET.match(f.path.rpartition("/")[2])), None)
+    bucket = next((f.path for f in files if "part-" in f.path and _BUCKET.match(f.path.rpartition("/")[2])), None)
     if bucket is not None:
         raise TargetError(f"{location.shown} holds files of a bucketed Spark table, e.g. {bucket}. {BUCKETED_ADVICE}")
 
 
 def summary_files(location: Location) -> list[str]:
     """`_metadata` and `_common_metadata` in the data set's folder: stale after any change of the data."""
-    return [name for name in location.storage.names(location.root) if name in SUMMARY_FILES]
+    return location.storage.present(location.root, SUMMARY_FILES)
 
 
 def check_plain(location: Location) -> None:
@@ -77,7 +78,7 @@ def check_plain(location: Location) -> None:
     storage, root = location.storage, location.root
     if storage.is_file(root):
         raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
-    names = set(storage.names(root))
+    names = storage.present(root, ("_delta_log", ".hoodie", "metadata"))
     for marker, kind in (("_delta_log", "Delta Lake"), (".hoodie", "Hudi")):
         if marker in names:
             raise _not_plain(location, kind, marker)

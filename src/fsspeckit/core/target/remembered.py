@@ -11,9 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.storage import LocalStorage, Location, cache
-from fsspeckit.core.target.memory import Memory
+from fsspeckit.core.target.memory import Memory, encode
 
 # So few footers are read as quickly as a cache file.
 _FEW_ON_DISK, _FEW_IN_STORE = 64, 8
@@ -24,23 +25,23 @@ _WORTH_IT = 50
 Read = Callable[[list[FileInfo]], list[Footer]]
 
 
-def remembered(location: Location, files: Iterable[FileInfo], columns: Sequence[str], read: Read) -> list[Footer]:
+def remembered(location: Location, files: Iterable[FileInfo], columns: Sequence[str], read: Read) -> Footers:
     """The footers of files, with bounds of `columns`: out of the cache, else by `read`."""
     infos, few = list(files), _FEW_ON_DISK if isinstance(location.storage, LocalStorage) else _FEW_IN_STORE
     name = None if len(infos) < few or cache.folder() is None else _name(location, columns)
     if name is None:
-        return read(infos)
+        return Footers(read(infos))
     now, memory = time.time_ns(), Memory.of(cache.load(name), columns)
-    footers = {footer.path: footer for footer in memory.recall(infos)}
-    if not footers:
-        memory = Memory.of(None, columns)
-    missing = [info for info in infos if info.path not in footers]
-    fresh = read(missing) if missing else []
+    known = Footers() if memory is None else memory.recall(infos)
+    if len(known) == len(infos):
+        return known
+    footers = {footer.path: footer for footer in known}
+    fresh = read([info for info in infos if info.path not in footers])
     settled = [footer for footer in fresh if footer.certain and _is_settled(footer.info, now)]
     if settled and len(settled) * _WORTH_IT >= len(infos):
-        cache.save(name, memory.with_footers(infos, settled).encode())
+        cache.save(name, encode([*known, *settled], columns))
     footers.update((footer.path, footer) for footer in fresh)
-    return [footers[info.path] for info in infos]
+    return Footers(footers[info.path] for info in infos)
 
 
 def _name(location: Location, columns: Sequence[str]) -> str | None:

@@ -102,7 +102,7 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
     _check_partitions(target, source)
     for field in source:
         _check_storable(field.name, field.type)
-    for footer in target.files:
+    for footer in target.files.kinds:
         collations.check_keys(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
@@ -120,6 +120,8 @@ def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> S
 
 def _old_instants(target: Target, name: str) -> str | None:
     """A file of another calendar that may hold instants before 1900 in a column."""
+    if not any(footer.calendar for footer in target.files.kinds):
+        return None
     for footer in target.files:
         if not footer.calendar or name not in footer.schema.names:
             continue

@@ -19,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.core.engine import Source
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer, Replace
 from fsspeckit.core.spool.exchange import Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import KeySet
@@ -86,7 +87,7 @@ class SparkEngine:
         self.cluster.jobs.describe("look at the source")
         return open_source(source, self.cluster, self._access, self.footers)
 
-    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> list[Footer]:
+    def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
         _check_shared(location)
         infos, shared = list(files), self.cluster.shared
         self.cluster.jobs.saw_files(location.root, len(infos))

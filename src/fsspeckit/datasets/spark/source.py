@@ -205,7 +205,7 @@ def _column(table: pa.Table, footer: Footer, field: pa.Field, zone: str) -> Any:
     return pa.nulls(table.num_rows, field.type)
 
 
-ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], list[Footer]]
+ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Sequence[Footer]]
 
 
 def open_source(source: Any, cluster: session.Cluster, access: Access, footers: ReadFooters) -> Source:
