@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.storage import locate
 from fsspeckit.core.target import alike, footers, thrift
+from fsspeckit.core.target import common as common_module
 from fsspeckit.core.target.alike import Together
 from fsspeckit.core.target.common import Common, Known
 from fsspeckit.core.target.footers import read_footers, read_planned
@@ -64,6 +66,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return read
 
     monkeypatch.setattr(footers, "Together", Counting)
+    monkeypatch.setattr(common_module, "_recent", deque(maxlen=4))  # nothing is known of other data sets
     return counts
 
 

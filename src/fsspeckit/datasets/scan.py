@@ -22,6 +22,7 @@ from fsspeckit.core.target.footers import (
     checked_footer,
     int96_unit,
     open_parquet,
+    raw_footer,
     read_footers,
     unreadable,
 )
@@ -93,7 +94,7 @@ class _Scan:
         """PyArrow ends the process at a bound that is cut."""
         metadata = footer.metadata
         assert metadata is not None
-        fields = checked_footer(self.location, footer.path, metadata)
+        fields = checked_footer(self.location, footer.path, raw_footer(self.location, footer.path), metadata)
         return bool(len(check_chunks(fields, metadata.schema)) == metadata.num_columns)
 
     def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:

@@ -91,19 +91,30 @@ class Graft:
 
     def apply(self, footer: bytes, *, in_order: bool = True) -> bytes:
         """The footer of a new file in these words; without sorting columns unless its rows are `in_order`."""
-        fields = thrift.decode(footer)
-        fields[_SCHEMA] = self.schema
+        whole = thrift.decode_whole(footer)
+        fields = {**whole, _SCHEMA: self.schema}
         fields.pop(_KEY_VALUE, None)
         if self.key_value is not None:
             fields[_KEY_VALUE] = self.key_value
         if self.created_by is not None:
             fields[_CREATED_BY] = self.created_by
-        for group in fields[_ROW_GROUPS][1][1]:
-            if not in_order:
-                group.pop(_SORTING, None)
-            for chunk, path in zip(group[_COLUMNS][1][1], self.paths, strict=True):
-                chunk[_META_DATA] = thrift.STRUCT, {**chunk[_META_DATA][1], _PATH: path}
-        return thrift.encode(fields)
+        groups = thrift.structs(whole, _ROW_GROUPS)
+        if any(self._renames(group) or (not in_order and _SORTING in group) for group in groups):
+            kept = [{n: value for n, value in group.items() if in_order or n != _SORTING} for group in groups]
+            fields[_ROW_GROUPS] = thrift.LIST, (thrift.STRUCT, [self._renamed(group) for group in kept])
+        return thrift.encode(fields, whole)
+
+    def _renames(self, group: thrift.Struct) -> bool:
+        """Does a writer spell a path otherwise?"""
+        chunks = zip(thrift.structs(group, _COLUMNS), self.paths, strict=True)
+        return any(chunk[_META_DATA][1][_PATH] != path for chunk, path in chunks)
+
+    def _renamed(self, group: thrift.Struct) -> thrift.Struct:
+        chunks = [
+            {**chunk, _META_DATA: (thrift.STRUCT, {**chunk[_META_DATA][1], _PATH: path})}
+            for chunk, path in zip(thrift.structs(group, _COLUMNS), self.paths, strict=True)
+        ]
+        return {**group, _COLUMNS: (thrift.LIST, (thrift.STRUCT, chunks))}
 
 
 def _check_entries(fields: thrift.Struct) -> None:

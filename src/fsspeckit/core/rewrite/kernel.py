@@ -31,9 +31,8 @@ from fsspeckit.core.rewrite.splice import Lot, OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import LocalStorage, Location
 from fsspeckit.core.target import thrift
-from fsspeckit.core.target.chunks import check_chunks
 from fsspeckit.core.target.common import leaf_count
-from fsspeckit.core.target.footers import check_planned, open_source, reading
+from fsspeckit.core.target.footers import check_planned, checked_footer, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy
@@ -252,9 +251,8 @@ class _Merge:
         """The footer, decoded, and where it begins; PyArrow can be asked for any of its column chunks."""
         with reading(self.location, self.job.footer.path):
             raw = footer_bytes(self.source)
-            fields = thrift.decode_whole(raw)
-            check_chunks(fields, self.file.metadata.schema)
-            return fields, self.source.size() - 8 - len(raw)
+        fields = checked_footer(self.location, self.job.footer.path, raw, self.file.metadata)
+        return fields, self.source.size() - 8 - len(raw)
 
     def _attempts(self) -> Iterator[_Attempt]:
         """The file's own layout if the new values fit it, else the target's unified one."""

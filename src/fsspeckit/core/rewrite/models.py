@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,17 +14,35 @@ from fsspeckit.core.model import Footer
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import thrift
-from fsspeckit.core.target.footers import checked_footer, open_parquet, reading
+from fsspeckit.core.target.footers import checked_footer, open_parquet, raw_footer, reading
 from fsspeckit.core.values import arrays
 
 
 def model_layout(location: Location, footer: Footer, *, loose: bool = False) -> Layout:
     """The layout of an existing file, to write another one like it; `loose` as of `Layout.like`."""
+    return _layout_of(_Model(raw_footer(location, footer.path), loose, location, footer))
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A raw footer, and the file that it was read from: others of the same bytes are the same."""
+
+    raw: bytes
+    loose: bool
+    location: Location = field(compare=False)
+    footer: Footer = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _layout_of(model: _Model) -> Layout:
+    """Merges into one data set take the same file as their model, again and again."""
+    location, footer = model.location, model.footer
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
-    fields = checked_footer(location, footer.path, footer.metadata)
-    return own_layout(location, footer, fields, loose and footer.by_spark)
+    assert footer.metadata is not None
+    fields = checked_footer(location, footer.path, model.raw, footer.metadata)
+    return own_layout(location, footer, fields, model.loose and footer.by_spark)
 
 
 def own_layout(location: Location, footer: Footer, fields: thrift.Whole, loose: bool) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -91,11 +92,20 @@ class Common:
         )
 
 
+# Of the last few footers that had nothing in common with those before.
+_recent: deque[Common] = deque(maxlen=4)
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the footers read so far have in common."""
 
     seen: list[Common] = field(default_factory=list)
+
+    @classmethod
+    def recent(cls) -> Known:
+        """With what the last footers had in common, which were often of the same data set."""
+        return cls([*_recent])
 
     def find(self, raw: bytes, metadata: pq.FileMetaData) -> Common | None:
         return next((common for common in self.seen if common.is_of(raw, metadata)), None)
@@ -107,6 +117,7 @@ class Known:
         common = Common.of(raw, schema, metadata)
         if len(self.seen) < _MOST:
             self.seen.append(common)
+        _recent.append(common)
         return common
 
 

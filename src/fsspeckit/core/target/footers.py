@@ -36,7 +36,7 @@ def read_footers(
 
     `all_chunks` is for callers that go on to look at the metadata of any column chunk: see `checked_footer`.
     """
-    known = Known()
+    known = Known.recent()
     return _by_handfuls(
         location,
         list(files),
@@ -48,7 +48,7 @@ def read_planned(location: Location, infos: list[FileInfo], columns: Sequence[st
     """Footers for a plan. Of many files without their metadata: it takes 18 kB and more, and few of them are opened."""
     if len(infos) <= _MANY:
         return read_footers(location, infos, columns)
-    known = Known()
+    known = Known.recent()
     return _by_handfuls(location, infos, lambda few: _read_alike(location, few, columns, known))
 
 
@@ -250,10 +250,15 @@ def _check_words(metadata: pq.FileMetaData) -> None:
     _ = metadata.created_by
 
 
-def checked_footer(location: Location, path: str, metadata: pq.FileMetaData) -> Whole:
-    """The raw footer of a file, decoded. PyArrow can be asked for any of its column chunks, but not for statistics."""
+def raw_footer(location: Location, path: str) -> bytes:
     with reading(location, path), location.storage.open_input(location.at(path)) as source:
-        fields = decode_whole(footer_bytes(source))
+        return footer_bytes(source)
+
+
+def checked_footer(location: Location, path: str, raw: bytes, metadata: pq.FileMetaData) -> Whole:
+    """The raw footer of a file, decoded. PyArrow can be asked for any of its column chunks, but not for statistics."""
+    with reading(location, path):
+        fields = decode_whole(raw)
         check_chunks(fields, metadata.schema)
     return fields
 
