@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from fsspeckit.core.rewrite.packed import Packed
+from fsspeckit.core.rewrite.packed import Packed, PackedPages
 
 LONGEST = 63
 
@@ -33,16 +33,41 @@ def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
     packed = Packed.of(before + in_runs(numbers, width) + b"!", len(before), width, count)
     assert packed is not None
     assert packed.every().tolist() == numbers
+    pages = PackedPages([packed])
     for share in (1.0, 0.5, 0.02):
         positions = np.array([i for i in range(count) if random.random() < share], dtype=np.int64)
-        places = packed.places(positions)
-        old = packed.at(places)
+        places = pages.places(positions)
+        old = pages.at(places)
         assert old.tolist() == [numbers[i] for i in positions]
+        assert set(places.masks.tolist()) <= {(1 << width) - 1}
         new = np.array([random.randrange(1 << width) for _ in positions], dtype=np.uint32)
         expected = list(numbers)
         for position, number in zip(positions.tolist(), new.tolist(), strict=True):
             expected[position] = number
-        assert packed.replaced(places, old, new) == before + in_runs(expected, width) + b"!"
+        assert pages.replaced(places, old, new) == [before + in_runs(expected, width) + b"!"]
+
+
+def test_pages_of_other_widths_and_sizes() -> None:
+    random, kinds = Random(3), [(3, 700, 63), (5, 1000, 63), (0, 9, 2), (11, 504, 63), (25, 13, 1), (1, 1, 4)]
+    numbers = [[random.randrange(1 << width) for _ in range(count)] for width, count, _ in kinds]
+    made = [
+        Packed.of(bytes(i) + in_runs(some, width, groups), i, width, count)
+        for i, (some, (width, count, groups)) in enumerate(zip(numbers, kinds, strict=True))
+    ]
+    pages = PackedPages([page for page in made if page is not None])
+    flat = [number for some in numbers for number in some]
+    positions = np.array(sorted(random.sample(range(len(flat)), 400)))
+    places = pages.places(positions)
+    old = pages.at(places)
+    assert old.tolist() == [flat[i] for i in positions]
+    new = old ^ (places.masks & np.uint32(1))
+    for position, number in zip(positions.tolist(), new.tolist(), strict=True):
+        flat[position] = number
+    expected, first = [], 0
+    for i, (width, count, groups) in enumerate(kinds):
+        expected.append(bytes(i) + in_runs(flat[first : first + count], width, groups))
+        first += count
+    assert pages.replaced(places, old, new) == expected
 
 
 def test_numbers_without_headers() -> None:

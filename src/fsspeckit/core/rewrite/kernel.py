@@ -9,9 +9,9 @@ of the file is read and written anew.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -102,7 +102,7 @@ Columns = dict[str, Any]
 class _Touched:
     """A row group of `count` rows, of which those at `positions` are to be `rows`.
 
-    What was read of it already is `whole`, or `differing`: the columns that differ, a lot at a time.
+    What was read of it already is `whole`; or `differing` gives the columns that differ, a lot at a time.
     """
 
     group: int
@@ -110,7 +110,7 @@ class _Touched:
     positions: Any
     rows: pa.Table
     whole: Columns | None = None
-    differing: Iterator[Columns] | None = None
+    differing: list[Callable[[], Columns]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,8 @@ class _Merge:
     changed: set[str] = field(default_factory=set)
     """The columns that differ in any row group so far."""
     read_ahead: dict[int, _Touched] = field(default_factory=dict)
+    thread: int = field(default_factory=threading.get_ident)
+    opened: dict[tuple[int, bool], pq.ParquetFile] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> list[str]:
@@ -204,17 +206,21 @@ class _Merge:
         writer.replace(group, self._lots_to_write(touched, attempt.layout.rows))
 
     def _lots_to_write(self, touched: _Touched, fields: pa.Schema) -> Iterator[Lot]:
-        """A lot is read, compared, patched and encoded before the next one is; for several threads, it is divided."""
         assert touched.differing is not None
-        enough = _LOT_BYTES if self.threads == 1 else _LOT_BYTES // 8
-        for old in touched.differing:
-            for name in [n for n, column in old.items() if isinstance(column, PatchedChunk)]:
-                yield [name], old.pop(name)
-            if not old.keys().isdisjoint(self.job.footer.int96):
-                check_int96(self.location, self.job.footer.path, self.file, [touched.group], old)
-            for names in self._lots(touched.group, [f.name for f in fields if f.name in old], enough):
-                merged = partial(self._merged, touched, old, [fields.field(n) for n in names], numbered=True)
-                yield names, merged
+        while touched.differing:  # what was read is let go
+            yield partial(self._columns_to_write, touched, touched.differing.pop(0), fields)
+
+    def _columns_to_write(
+        self, touched: _Touched, differing: Callable[[], Columns], fields: pa.Schema
+    ) -> Iterator[tuple[list[str], pa.Table | PatchedChunk]]:
+        """A lot is read, compared, patched and encoded before the next one is."""
+        old = differing()
+        for name in [n for n, column in old.items() if isinstance(column, PatchedChunk)]:
+            yield [name], old.pop(name)
+        if not old.keys().isdisjoint(self.job.footer.int96):
+            check_int96(self.location, self.job.footer.path, self._open(), [touched.group], old)
+        for names in self._lots(touched.group, [f.name for f in fields if f.name in old], _LOT_BYTES):
+            yield names, self._merged(touched, old, [fields.field(n) for n in names], numbered=True)
 
     def _rewritten(self, attempt: _Attempt, first: int) -> Rewritten:
         """All of the file is read and written."""
@@ -302,10 +308,12 @@ class _Merge:
         changes = any(column.null_count < len(column) for column in lacking)
         if self._old_file is None:
             return bool(self._differing(touched, self._read_whole(touched))) or changes
-        lots = filter(None, (self._read_and_compare(touched, lot) for lot in self._lots_to_read(touched.group)))
-        first = next(lots, None)
-        touched.differing = itertools.chain([] if first is None else [first], lots)
-        return first is not None or changes
+        lots = [partial(self._read_and_compare, touched, lot) for lot in self._lots_to_read(touched.group)]
+        first: Columns = {}
+        while lots and not first:
+            first = lots.pop(0)()
+        touched.differing = [lambda: first, *lots]
+        return bool(first) or changes
 
     def _read_whole(self, touched: _Touched) -> pa.Table:
         table = self._read(touched.group, self._names)
@@ -373,9 +381,12 @@ class _Merge:
         names = [n for n in self._names if n not in self._same_by_key]
         if not self._is_local:  # each time is a request
             return [names]
-        if self.threads > 1:  # the longest work first, so that all of them are done at about the same time
-            names.sort(key=partial(self._stored_bytes, group), reverse=True)
-        return self._lots(group, names, _LOT_BYTES * self.threads)
+        if self.threads == 1:
+            return self._lots(group, names, _LOT_BYTES)
+        # Little tells first whether anything changes. Then the longest work, so that all are done at about one time.
+        names.sort(key=partial(self._stored_bytes, group), reverse=True)
+        lots = self._lots(group, names, _LOT_BYTES // 8)
+        return [*lots[-1:], *lots[:-1]]
 
     @cached_property
     def _same_by_key(self) -> set[str]:
@@ -428,11 +439,16 @@ class _Merge:
         with reading(self.location, self.job.footer.path):
             return NumberedText.of(self.source, self._raw_footer[0], self.file, self.job.touched)
 
-    @cached_property
-    def _numbering(self) -> pq.ParquetFile:
-        """The file once more, with that text as numbers."""
-        with reading(self.location, self.job.footer.path):
-            return open_source(self.source, self.file.metadata, self._numbered.columns)
+    def _open(self, *, numbered: bool = False) -> pq.ParquetFile:
+        """The file for this thread, as PyArrow's are not for several at once; `numbered` with that text as numbers."""
+        if not numbered and threading.get_ident() == self.thread:
+            return self.file
+        key = threading.get_ident(), numbered
+        if key not in self.opened:
+            columns = self._numbered.columns if numbered else None
+            with reading(self.location, self.job.footer.path):
+                self.opened[key] = open_source(self.source, self.file.metadata, columns)
+        return self.opened[key]
 
     def _whole(self, group: int, attempt: _Attempt, *, touched: bool = True) -> pa.Table:
         """A row group as it is to be, all columns of it."""
@@ -476,18 +492,17 @@ class _Merge:
 
     def _read(self, group: int, names: list[str]) -> pa.Table:
         """Plain columns, but for text that is read as numbers into its dictionary."""
-        side_by_side = self.threads > 1 and self._is_local  # see `footers.opened`
-        read = partial(read_row_group, self.location, self.job.footer.path, group=group, use_threads=side_by_side)
+        read = partial(read_row_group, self.location, self.job.footer.path, group=group)
         some, numbered = None if names is self._names else names, self._numbered.columns
         if self._old_file is not None:
             chunks = self._old_file.chunks_of(group, names)
             self.location.storage.will_read(self.source, ((chunk.start, chunk.end) for chunk in chunks))
         if group in self.job.touched and not set(numbered).isdisjoint(names):
             with contextlib.suppress(UnreadableFileError):  # of dictionaries that PyArrow makes others of
-                table = read(self._numbering, columns=some)
+                table = read(self._open(numbered=True), columns=some)
                 if self._numbered.were_read(group, _by_name(table)):
                     return _plain(table, numbered)
-        return _plain(read(self.file, columns=some))
+        return _plain(read(self._open(), columns=some))
 
 
 def _plain(table: pa.Table, but: Collection[str] = ()) -> pa.Table:

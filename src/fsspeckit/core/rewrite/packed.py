@@ -8,8 +8,10 @@ repeat. A run may repeat one number instead, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,37 +58,53 @@ class Packed:
         groups = -(-count // _GROUP)
         return cls(data, begin - 1, width, count, groups) if begin + groups * width <= len(data) else None
 
-    @property
-    def layout(self) -> tuple[int, ...]:
-        """The same of others whose numbers lie in the same places."""
-        return self.begin, self.width, self.groups
-
-    def places(self, positions: Any) -> tuple[Any, Any]:
-        """Where the numbers at some positions are: the byte in which each begins, and the bit of it."""
-        run, within = np.divmod(positions, self.groups * _GROUP)
-        bits = (self.begin + 1 + run * (1 + self.groups * self.width)) * 8 + within * self.width
-        return bits >> 3, (bits & 7).astype(np.uint32)
-
-    def at(self, places: tuple[Any, Any]) -> Any:
-        begin, shift = places
-        return (_together(self.data + bytes(_TOGETHER))[begin] >> shift) & np.uint32((1 << self.width) - 1)
-
     def every(self) -> Any:
         """All of the numbers."""
-        return self.at(_every_place(*self.layout, self.count))
+        begin, shift = _every_place(self.begin, self.width, self.groups, self.count)
+        return (_together(self.data + bytes(_TOGETHER))[begin] >> shift) & np.uint32((1 << self.width) - 1)
 
-    def replaced(self, places: tuple[Any, Any], old: Any, new: Any) -> bytes:
-        """The data with other numbers at ascending places; `new` have to be as narrow as all others."""
-        begin, shift = places
-        data = bytearray(self.data + bytes(_TOGETHER))
-        bits = (old ^ new) << shift
-        if (np.diff(begin) >= _TOGETHER).all():
-            _together(data)[begin] ^= bits
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where some numbers are: the byte in which each begins, the bit of it, and the ones that it may have."""
+
+    bytes: Any
+    shifts: Any
+    masks: Any
+
+
+class PackedPages:
+    """The numbers of one page after the other. What is done with all of them at once takes less than page by page."""
+
+    def __init__(self, pages: Sequence[Packed]) -> None:
+        sizes, counts = ([len(page.data) for page in pages], [page.count for page in pages])
+        self._ends, self.firsts = np.cumsum(sizes), np.cumsum([0, *counts])
+        self._data = b"".join([*(page.data for page in pages), bytes(_TOGETHER)])
+        self._begins = self._ends - sizes + [page.begin + 1 for page in pages]
+        self._widths, self._groups = (np.array(n) for n in zip(*((p.width, p.groups) for p in pages), strict=True))
+
+    def places(self, positions: Any) -> Places:
+        """Where the numbers at some positions are."""
+        pages = np.searchsorted(self.firsts, positions, side="right") - 1
+        widths, groups = self._widths[pages], self._groups[pages]
+        run, within = np.divmod(positions - self.firsts[pages], groups * _GROUP)
+        bits = (self._begins[pages] + run * (1 + groups * widths)) * 8 + within * widths
+        return Places(bits >> 3, (bits & 7).astype(np.uint32), ((1 << widths) - 1).astype(np.uint32))
+
+    def at(self, places: Places) -> Any:
+        return (_together(self._data)[places.bytes] >> places.shifts) & places.masks
+
+    def replaced(self, places: Places, old: Any, new: Any) -> list[bytes]:
+        """The data of the pages with other numbers at ascending places; `new` have to be as narrow as all others."""
+        data = bytearray(self._data)
+        bits = (old ^ new) << places.shifts
+        if (np.diff(places.bytes) >= _TOGETHER).all():
+            _together(data)[places.bytes] ^= bits
         else:  # neighbours share a byte
             single = np.frombuffer(data, np.uint8)
             for byte in range(_TOGETHER):
-                np.bitwise_xor.at(single, begin + byte, (bits >> np.uint32(8 * byte)).astype(np.uint8))
-        return bytes(data[:-_TOGETHER])
+                np.bitwise_xor.at(single, places.bytes + byte, (bits >> np.uint32(8 * byte)).astype(np.uint8))
+        return [bytes(data[begin:end]) for begin, end in pairwise([0, *self._ends.tolist()])]
 
 
 def _together(data: bytes | bytearray) -> Any:
@@ -96,4 +114,6 @@ def _together(data: bytes | bytearray) -> Any:
 
 @lru_cache(maxsize=64)
 def _every_place(begin: int, width: int, groups: int, count: int) -> tuple[Any, Any]:
-    return Packed(b"", begin, width, count, groups).places(np.arange(count))
+    run, within = np.divmod(np.arange(count), groups * _GROUP)
+    bits = (begin + 1 + run * (1 + groups * width)) * 8 + within * width
+    return bits >> 3, (bits & 7).astype(np.uint32)

@@ -11,7 +11,7 @@ What is not plainly of this kind is left to PyArrow, which tells of damaged page
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_encodings
-from fsspeckit.core.rewrite.packed import Packed
+from fsspeckit.core.rewrite.packed import Packed, PackedPages
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 
@@ -124,18 +124,11 @@ def renumbered(
 
 @dataclass(frozen=True, slots=True)
 class _OpenPage:
-    """A data page: the numbers in its decompressed body, what stands before that, and the rows of it that change.
-
-    `some` are their places among all that change, `within` their positions in the page, `old` their numbers.
-    """
+    """A data page: the numbers in its decompressed body, and the levels that stand before that."""
 
     page: Page
     levels: bytes
     numbers: Packed
-    some: slice
-    within: Any
-    places: tuple[Any, Any]
-    old: Any
 
 
 @dataclass(frozen=True)
@@ -149,11 +142,18 @@ class _Column:
         if self._distinct * _ROWS_PER_VALUE > sum(page.values for page in self._data_pages):
             raise _Unknown
         new = self._numbers_of(values)
-        opened = list(self._open(positions))
-        if all((page.old == new[page.some]).all() for page in opened):
+        opened = [self._open(page) for page in self._data_pages]
+        numbers = PackedPages([page.numbers for page in opened])
+        places = numbers.places(positions)
+        old = numbers.at(places)
+        if (old == new).all():
             return True
-        self._check_all_stay(opened, new)
-        return self._put_together([self._stored(page, new[page.some]) for page in opened], opened, new)
+        if (new > places.masks).any():
+            raise _Unknown
+        self._check_all_stay(opened, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)
+        bodies = numbers.replaced(places, old, new)
+        pages = [self._stored(page, body) for page, body in zip(opened, bodies, strict=True)]
+        return self._put_together(pages, old, new)
 
     @property
     def _is_flag(self) -> bool:
@@ -209,21 +209,15 @@ class _Column:
 
     # -- pages
 
-    def _open(self, positions: Any) -> Iterator[_OpenPage]:
-        first = 0
-        for page in self._data_pages:
-            levels, body, at = self._parts(page)
-            if self._is_flag:
-                numbers = Packed.one_run(body, at, 1, page.values)
-            else:
-                numbers = Packed.of(body, at + 1, body[at], page.values)
-            if numbers is None:
-                raise _Unknown
-            some = slice(*np.searchsorted(positions, [first, first + page.values]).tolist())
-            within = positions[some] - first
-            places = numbers.places(within)
-            yield _OpenPage(page, levels, numbers, some, within, places, numbers.at(places))
-            first += page.values
+    def _open(self, page: Page) -> _OpenPage:
+        levels, body, at = self._parts(page)
+        if self._is_flag:
+            numbers = Packed.one_run(body, at, 1, page.values)
+        else:
+            numbers = Packed.of(body, at + 1, body[at], page.values)
+        if numbers is None:
+            raise _Unknown
+        return _OpenPage(page, levels, numbers)
 
     def _parts(self, page: Page) -> tuple[bytes, bytes, int]:
         """Of a page that has a value for every row: the levels that stand apart, what is decompressed, and where in it
@@ -257,12 +251,9 @@ class _Column:
         name = _CODECS[self.chunk.metadata[_CODEC][1]]
         return None if name is None else pa.Codec(name)
 
-    def _stored(self, opened: _OpenPage, new: Any) -> tuple[bytes, bytes]:
+    def _stored(self, opened: _OpenPage, body: bytes) -> tuple[bytes, bytes]:
         """A page with other numbers: its header, without statistics, and what follows it."""
-        page, numbers = opened.page, opened.numbers
-        if (new >> np.uint32(numbers.width)).any():
-            raise _Unknown
-        body = numbers.replaced(opened.places, opened.old, new)
+        page = opened.page
         if self._codec is not None and page.own.get(_IS_COMPRESSED, True):
             body = bytes(self._codec.compress(body, asbytes=True))
         stored = opened.levels + body
@@ -277,22 +268,21 @@ class _Column:
 
     # -- the chunk
 
-    def _check_all_stay(self, opened: list[_OpenPage], new: Any) -> None:
+    def _check_all_stay(self, opened: list[_OpenPage], positions: list[Any], old: Any, new: Any) -> None:
         """Every value that comes or goes has to be in a row that does not change. Few pages tell, as a rule."""
-        nobody = self._distinct
+        nobody, first = self._distinct, 0
         sought = np.zeros(nobody + 1, dtype=bool)
-        sought[new] = True
-        for page in opened:
-            sought[page.old] = True
-        for page in opened:
+        sought[old] = sought[new] = True
+        for page, changed in zip(opened, positions, strict=True):
             others = page.numbers.every()
-            others[page.within] = nobody
+            others[changed - first] = nobody
             sought[others] = False
             if not sought[:nobody].any():
                 return
+            first += page.numbers.count
         raise _Unknown
 
-    def _put_together(self, pages: list[tuple[bytes, bytes]], opened: list[_OpenPage], new: Any) -> PatchedChunk:
+    def _put_together(self, pages: list[tuple[bytes, bytes]], old: Any, new: Any) -> PatchedChunk:
         """The dictionary as it was, and the data pages."""
         data_pages = self._data_pages
         dictionary = self.read(self.chunk.start, data_pages[0].at - self.chunk.start)
@@ -310,7 +300,7 @@ class _Column:
             metadata[spans.DICTIONARY_PAGE] = thrift.I64, _BEGIN
         if _SIZES in metadata and _TEXT_BYTES in metadata[_SIZES][1]:
             sizes, lengths = metadata[_SIZES][1], np.array([len(text) for text in self._dictionary])
-            gained = int(lengths[new].sum() - sum(lengths[page.old].sum() for page in opened))
+            gained = int(lengths[new].sum() - lengths[old].sum())
             text_bytes = thrift.I64, thrift.field(sizes, _TEXT_BYTES, thrift.I64) + gained
             metadata[_SIZES] = thrift.STRUCT, {**sizes, _TEXT_BYTES: text_bytes}
         entry = {**self.chunk.entry, spans.META_DATA: (thrift.STRUCT, metadata)}

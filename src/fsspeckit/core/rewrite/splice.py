@@ -33,8 +33,8 @@ _TYPE, _PATH = 1, 3
 _MORE_ROOM = 1 << 20
 
 
-Lot = tuple[Sequence[str], Callable[[], pa.Table] | PatchedChunk]
-"""Names of columns, in the file's order, and how to get them; or of one column, and what it is stored as."""
+Lot = Callable[[], Iterable[tuple[Sequence[str], pa.Table | PatchedChunk]]]
+"""How to get some columns: names in the file's order with their values, or one name with what it is stored as."""
 
 
 class Origin(Protocol):
@@ -166,13 +166,13 @@ class SplicedFile(Writer):
         new: dict[int, _Piece] = {}
         with contextlib.ExitStack() as stack:
             run = map if self._threads == 1 else stack.enter_context(ThreadPoolExecutor(self._threads)).map
-            for names, encoded in run(self._encode, lots):
-                new.update(self._lifted(group, names, encoded))
+            for encoded in run(self._encode, lots):
+                for names, columns in encoded:
+                    new.update(self._lifted(group, names, columns))
         self._add(group, new)
 
-    def _encode(self, lot: Lot) -> tuple[Sequence[str], _Encoded | PatchedChunk]:
-        names, columns = lot
-        return names, columns if isinstance(columns, PatchedChunk) else self._encoded(columns())
+    def _encode(self, lot: Lot) -> list[tuple[Sequence[str], _Encoded | PatchedChunk]]:
+        return [(n, part if isinstance(part, PatchedChunk) else self._encoded(part)) for n, part in lot()]
 
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]

@@ -26,7 +26,7 @@ from fsspeckit.core.target.thrift import Damaged, Whole, decode_whole
 # Footers at once: a mounted disk takes its time to answer, a store even more.
 _DISK_THREADS = 8
 _REQUESTS = 32
-_MANY = 256
+_MANY = 16
 
 
 def read_footers(

@@ -19,18 +19,12 @@ from fsspeckit.core.target.thrift import Damaged
 
 
 def read_row_group(
-    location: Location,
-    path: str,
-    file: pq.ParquetFile,
-    group: int,
-    columns: Sequence[str] | None = None,
-    *,
-    use_threads: bool = False,
+    location: Location, path: str, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """Read whole columns of a row group by top-level name; a page that cannot be read is an error naming the file."""
     with reading(location, path):
         # `columns` selects by path, so that `s.id` also brings the struct `s`: pick by name afterwards.
-        table = file.read_row_group(group, None if columns is None else list(columns), use_threads=use_threads)
+        table = file.read_row_group(group, None if columns is None else list(columns), use_threads=False)
         table = table if columns is None else table.select(list(columns))
         check_values(table, doubtful_columns(table.schema))
     check_rows(location, path, table.num_rows, file.metadata.row_group(group).num_rows, f" of row group {group}")
