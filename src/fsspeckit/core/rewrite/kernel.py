@@ -26,7 +26,7 @@ from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
 from fsspeckit.core.rewrite.patch import patched
-from fsspeckit.core.rewrite.renumber import PatchedChunk, goes_by_numbers, renumbered
+from fsspeckit.core.rewrite.renumber import PatchedChunk, goes_by_numbers, renumbered, small_chunks
 from fsspeckit.core.rewrite.splice import Lot, OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import LocalStorage, Location
@@ -35,7 +35,7 @@ from fsspeckit.core.target.common import leaf_count
 from fsspeckit.core.target.footers import check_planned, checked_footer, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
-from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy
+from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy, Chunk
 from fsspeckit.core.target.tail import footer_bytes
 from fsspeckit.core.values import arrays, keys, schema
 from fsspeckit.core.values.calendars import in_calendar
@@ -102,7 +102,8 @@ Columns = dict[str, Any]
 class _Touched:
     """A row group of `count` rows, of which those at `positions` are to be `rows`.
 
-    What was read of it already is `whole`; or `differing` gives the columns that differ, a lot at a time.
+    What was read of it already is `whole`; or `differing` gives the columns that differ, a lot at a time. Columns that
+    may be changed within their pages are `small`.
     """
 
     group: int
@@ -111,6 +112,7 @@ class _Touched:
     rows: pa.Table
     whole: Columns | None = None
     differing: list[Callable[[], Columns]] | None = None
+    small: dict[str, Chunk] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ class _Merge:
         old = differing()
         for name in [n for n, column in old.items() if isinstance(column, PatchedChunk)]:
             yield [name], old.pop(name)
+        if not old:
+            return
         if not old.keys().isdisjoint(self.job.footer.int96):
             check_int96(self.location, self.job.footer.path, self._open(), [touched.group], old)
         for names in self._lots(touched.group, [f.name for f in fields if f.name in old], _LOT_BYTES):
@@ -322,29 +326,33 @@ class _Merge:
 
     def _read_and_compare(self, touched: _Touched, names: list[str]) -> Columns:
         """The columns in which a row is to become another; those that are changed within their pages are not read."""
-        changed: Columns = {}
-        if self._is_sparse(touched):
-            told = {name: self._renumbered(touched, name) for name in names}
-            changed = {name: chunk for name, chunk in told.items() if isinstance(chunk, PatchedChunk)}
-            names = [name for name in names if told.get(name) is None]
+        small = self._small_chunks(touched)
+        told = {name: self._renumbered(touched, name, small[name]) for name in names if name in small}
+        changed = {name: chunk for name, chunk in told.items() if isinstance(chunk, PatchedChunk)}
+        names = [name for name in names if told.get(name) is None]
         self.changed.update(changed)
         return {**changed, **self._differing(touched, self._read(touched.group, names))} if names else changed
 
-    def _is_sparse(self, touched: _Touched) -> bool:
-        return self._is_local and touched.count >= MANY_ROWS and len(touched.positions) * SPARSE <= touched.count
+    def _small_chunks(self, touched: _Touched) -> dict[str, Chunk]:
+        """The columns that may be changed within their pages, if few rows of many are."""
+        if touched.small is None:
+            touched.small = {}
+            is_sparse = touched.count >= MANY_ROWS and len(touched.positions) * SPARSE <= touched.count
+            if self._old_file is not None and self._is_local and is_sparse:
+                flat = self._old_file.flat_chunks(touched.group)
+                names = small_chunks(flat, touched.count) & self._compared - set(self.shape.keys)
+                touched.small = {name: flat[name] for name in names if goes_by_numbers(flat[name], self._types[name])}
+        return touched.small
 
-    def _renumbered(self, touched: _Touched, name: str) -> bool | PatchedChunk | None:
+    def _renumbered(self, touched: _Touched, name: str, chunk: Chunk) -> bool | PatchedChunk | None:
         """A column with the new values, where these have only to be numbered otherwise; `True` if it has them."""
-        old = self._old_file
-        flat = old.flat_chunk(touched.group, name) if old is not None and name in self._compared else None
-        if old is None or flat is None or not goes_by_numbers(flat[0], self._types[name]) or name in self.shape.keys:
-            return None
+        assert self._old_file is not None
         try:
             values = arrays.one_array(arrays.cast(touched.rows.column(name), self._types[name]))
         except arrays.DoesNotFit:
             return None
-        chunk, optional = flat
-        return renumbered(old.read, chunk, touched.positions, values, optional=optional)
+        optional = self._old_file.may_be_null(name)
+        return renumbered(self._old_file.read, chunk, touched.positions, values, optional=optional)
 
     @cached_property
     def _is_local(self) -> bool:

@@ -42,8 +42,8 @@ _CODECS = {_PLAINLY: None, _SNAPPY: "snappy", _GZIP: "gzip", _ZSTD: "zstd"}
 _ROWS_PER_VALUE = 16
 # A chunk that stands nowhere yet is said to begin here: an offset of 0 would mean that there is none.
 _BEGIN = 4
-# Chunks of up to this size are read at once.
-_AT_ONCE = 1 << 20
+# Chunks of up to this size are read at once. Of text it is not known how long it is.
+_AT_ONCE, _LARGEST = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,6 @@ def goes_by_numbers(chunk: Chunk, dtype: pa.DataType) -> bool:
     """
     metadata = chunk.metadata
     physical = metadata[_TYPE][1]
-    if physical in _WIDTHS and metadata[spans.UNCOMPRESSED][1] > _small_enough(metadata):
-        return False
     if not _is_same_in_pages(dtype, physical) or metadata[_CODEC][1] not in _CODECS:
         return False
     if not {*spans.OFFSET_INDEX, *spans.COLUMN_INDEX}.isdisjoint(chunk.entry):
@@ -89,12 +87,16 @@ def _encodings(metadata: thrift.Struct) -> set[int]:
         return {_PLAIN}
 
 
-def _small_enough(metadata: thrift.Struct) -> int:
-    """About how large a chunk of numbers is at most, if its dictionary is small."""
-    rows = metadata[spans.VALUES][1]
+def small_chunks(chunks: Mapping[str, Chunk], rows: int) -> set[str]:
+    """The columns that are small enough to have a small dictionary: a quick look, for files of hundreds of columns."""
     dictionary = rows // _ROWS_PER_VALUE
-    headers = 1024 + rows // 8
-    return int(dictionary * _WIDTHS[metadata[_TYPE][1]] + rows * dictionary.bit_length() // 8 + headers)
+    others = rows * dictionary.bit_length() // 8 + rows // 8 + 1024  # the numbers, and the headers of pages
+    limits = {physical: dictionary * width + others for physical, width in _WIDTHS.items()}
+    return {
+        name
+        for name, chunk in chunks.items()
+        if (metadata := chunk.metadata)[spans.UNCOMPRESSED][1] <= limits.get(metadata[_TYPE][1], _LARGEST)
+    }
 
 
 def _is_same_in_pages(dtype: pa.DataType, physical: int) -> bool:

@@ -118,12 +118,13 @@ class OldFile:
         """The chunks that columns of a row group are stored in."""
         return [self.chunks[group][leaf] for name in names for leaf in self.leaves.get(name, ())]
 
-    def flat_chunk(self, group: int, name: str) -> tuple[Chunk, bool] | None:
-        """The chunk of a column that has one value a row, and whether that may be null."""
-        leaf = self.leaves[name].start
-        if len(self.leaves[name]) != 1 or leaf not in self.optional:
-            return None
-        return self.chunks[group][leaf], self.optional[leaf]
+    def flat_chunks(self, group: int) -> dict[str, Chunk]:
+        """The chunks of columns that have one value a row, or a null."""
+        chunks, optional = self.chunks[group], self.optional
+        return {name: chunks[of.start] for name, of in self.leaves.items() if len(of) == 1 and of.start in optional}
+
+    def may_be_null(self, name: str) -> bool:
+        return self.optional[self.leaves[name].start]
 
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self.file.read_at(length, offset))
