@@ -266,7 +266,7 @@ class Match:
 Action = Literal["rewrite", "scan", "guard", "prune"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FilePlan:
     """What the merge does with one file, and why.
 

@@ -1,9 +1,8 @@
 """Small numbers as pages hold them: packed bit by bit, in runs.
 
-The definition levels of a page and the numbers of its values in a dictionary are written so. A reader unpacks them all;
-who wants to know or change a few hundred of them needs only to know where each one lies. That is understood here of
-runs of packed numbers that are all as long as the first one, but for the last: so writers pack numbers that do not
-repeat. A run may repeat one number instead, too.
+The numbers that the values of a page have in a dictionary are written so. A reader unpacks them all; who wants to know
+or change a few hundred of them needs only to know where each one lies. That is understood here of runs of packed numbers
+that are all as long as the first one, but for the last: so writers pack numbers that do not repeat. Others are not.
 """
 
 from __future__ import annotations
