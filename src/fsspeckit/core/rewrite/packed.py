@@ -1,8 +1,8 @@
 """Small numbers as pages hold them: packed bit by bit, in runs.
 
 The numbers that the values of a page have in a dictionary are written so. A reader unpacks them all; who wants to know
-or change a few hundred of them needs only to know where each one lies. That is understood here of runs of packed numbers
-that are all as long as the first one, but for the last: so writers pack numbers that do not repeat. Others are not.
+or change a few hundred of them needs only to know where each one lies. That is understood here of runs that are all as
+long as the first one, but for the last: so writers pack numbers that do not repeat. Others are not.
 """
 
 from __future__ import annotations
