@@ -214,3 +214,11 @@ def test_footers_in_turns_are_written_as_they_are(turn: int) -> None:
     again = thrift.decode_whole(made_footer(turn))
     assert again == first
     assert thrift.encode({**again, 4: changed[4]}, again) == thrift.encode(changed)
+
+
+def test_a_negative_field_is_not_taken_for_a_struct() -> None:
+    """Where `numbers_at` puts field 5 if it is a struct, a byte of damage could put a number."""
+    struct = thrift.encode({1: (thrift.I32, 0)})[:-1]
+    minus_five = bytes([thrift.TRUE, 9])  # the long form: a wire type, and the number of the field
+    with pytest.raises(thrift.Damaged):
+        thrift.numbers_at(struct + minus_five + b"\0", 0)

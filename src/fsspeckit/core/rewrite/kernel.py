@@ -325,13 +325,12 @@ class _Merge:
         return table
 
     def _read_and_compare(self, touched: _Touched, names: list[str]) -> Columns:
-        """The columns in which a row is to become another; those that are changed within their pages are not read."""
-        small = self._small_chunks(touched)
-        told = {name: self._renumbered(touched, name, small[name]) for name in names if name in small}
-        changed = {name: chunk for name, chunk in told.items() if isinstance(chunk, PatchedChunk)}
-        names = [name for name in names if told.get(name) is None]
-        self.changed.update(changed)
-        return {**changed, **self._differing(touched, self._read(touched.group, names))} if names else changed
+        """The columns in which a row is to become another; some are changed within their pages at once."""
+        differing = self._differing(touched, self._read(touched.group, names))
+        small = self._small_chunks(touched) if differing else {}
+        for name in small.keys() & differing.keys():
+            differing[name] = self._renumbered(touched, name, small[name]) or differing[name]
+        return differing
 
     def _small_chunks(self, touched: _Touched) -> dict[str, Chunk]:
         """The columns that may be changed within their pages, if few rows of many are."""
@@ -344,8 +343,8 @@ class _Merge:
                 touched.small = {name: flat[name] for name in names if goes_by_numbers(flat[name], self._types[name])}
         return touched.small
 
-    def _renumbered(self, touched: _Touched, name: str, chunk: Chunk) -> bool | PatchedChunk | None:
-        """A column with the new values, where these have only to be numbered otherwise; `True` if it has them."""
+    def _renumbered(self, touched: _Touched, name: str, chunk: Chunk) -> PatchedChunk | None:
+        """A column with the new values, where these have only to be numbered otherwise."""
         assert self._old_file is not None
         try:
             values = arrays.one_array(arrays.cast(touched.rows.column(name), self._types[name]))

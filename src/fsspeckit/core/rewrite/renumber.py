@@ -5,7 +5,8 @@ change that takes a third of the time. It is done if the column still has all th
 its dictionary and its statistics are true of it as they are, and nothing that was overwritten stays in the file. Flags
 are such numbers by themselves.
 
-What is not plainly of this kind is left to PyArrow, which tells of damaged pages, too.
+The column was read before, to be compared: so it is PyArrow that tells of damaged pages. What is not plainly of this
+kind is encoded by PyArrow, too.
 """
 
 from __future__ import annotations
@@ -72,10 +73,11 @@ def goes_by_numbers(chunk: Chunk, dtype: pa.DataType) -> bool:
         return False
     if not {spans.BLOOM_FILTER, spans.INDEX_PAGE}.isdisjoint(metadata):
         return False
-    if physical != _FLAG:
-        begin = metadata.get(spans.DICTIONARY_PAGE, (thrift.I64, 0))[1]
-        if begin != chunk.start or not _encodings(metadata) <= DICTIONARY:
-            return False
+    dictionary = metadata.get(spans.DICTIONARY_PAGE, (thrift.I64, 0))[1]
+    if dictionary != (0 if physical == _FLAG else chunk.start):
+        return False
+    if physical != _FLAG and not _encodings(metadata) <= DICTIONARY:
+        return False
     statistics = metadata[_STATISTICS][1] if _STATISTICS in metadata else {}
     return not statistics.get(_NULLS, (thrift.I64, 0))[1]
 
@@ -109,11 +111,10 @@ def _is_same_in_pages(dtype: pa.DataType, physical: int) -> bool:
     return bool((is_number or is_time) and _WIDTHS.get(physical, 0) * 8 == dtype.bit_width)
 
 
-def renumbered(
-    read: ReadAt, chunk: Chunk, positions: Any, values: pa.Array, *, optional: bool
-) -> bool | PatchedChunk | None:
-    """The chunk with these values at ascending positions; `True` if they are there already, and `None` if that is not
-    known, or takes more than other numbers. The column is flat, and `optional` if it may hold nulls."""
+def renumbered(read: ReadAt, chunk: Chunk, positions: Any, values: pa.Array, *, optional: bool) -> PatchedChunk | None:
+    """The chunk with these values at ascending positions; `None` if that takes more than other numbers.
+
+    The column is flat, and `optional` if it may hold nulls."""
     if values.null_count:
         return None
     try:
@@ -140,7 +141,7 @@ class _Column:
     pages: list[Page]
     optional: bool
 
-    def with_values(self, positions: Any, values: pa.Array) -> bool | PatchedChunk:
+    def with_values(self, positions: Any, values: pa.Array) -> PatchedChunk:
         if self._distinct * _ROWS_PER_VALUE > sum(page.values for page in self._data_pages):
             raise _Unknown
         new = self._numbers_of(values)
@@ -148,8 +149,6 @@ class _Column:
         numbers = PackedPages([page.numbers for page in opened])
         places = numbers.places(positions)
         old = numbers.at(places)
-        if (old == new).all():
-            return True
         if (new > places.masks).any():
             raise _Unknown
         self._check_all_stay(opened, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)

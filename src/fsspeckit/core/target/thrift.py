@@ -113,6 +113,8 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
             number += header >> 4
         else:
             number, at = _read_zigzag(data, at)
+            if number < 1:  # minus a number is where a struct stands
+                raise Damaged(f"a struct has field {number}")
         kind = header & 0x0F
         if kind == I32:
             value = data[at]
