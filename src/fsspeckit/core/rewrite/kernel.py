@@ -335,12 +335,13 @@ class _Merge:
     def _small_chunks(self, touched: _Touched) -> dict[str, Chunk]:
         """The columns that may be changed within their pages, if few rows of many are."""
         if touched.small is None:
-            touched.small = {}
+            small: dict[str, Chunk] = {}
             is_sparse = touched.count >= MANY_ROWS and len(touched.positions) * SPARSE <= touched.count
             if self._old_file is not None and self._is_local and is_sparse:
                 flat = self._old_file.flat_chunks(touched.group)
                 names = small_chunks(flat, touched.count) & self._compared - set(self.shape.keys)
-                touched.small = {name: flat[name] for name in names if goes_by_numbers(flat[name], self._types[name])}
+                small = {name: flat[name] for name in names if goes_by_numbers(flat[name], self._types[name])}
+            touched.small = small  # whole, since several threads may ask
         return touched.small
 
     def _renumbered(self, touched: _Touched, name: str, chunk: Chunk) -> PatchedChunk | None:
