@@ -72,7 +72,7 @@ def _dictionary_size(source: Any, entry: thrift.Struct) -> int:
     encodings = data_encodings(chunk.metadata)
     if not encodings or not encodings <= DICTIONARY:
         return 0
-    return spans.dictionary_size(lambda offset, length: bytes(source.read_at(length, offset)), chunk)
+    return spans.dictionary_size(spans.reader_of(source), chunk)
 
 
 def is_numbered(column: pa.ChunkedArray | None, dtype: pa.DataType) -> TypeGuard[pa.ChunkedArray]:

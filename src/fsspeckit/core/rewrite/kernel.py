@@ -35,7 +35,7 @@ from fsspeckit.core.target.common import leaf_count
 from fsspeckit.core.target.footers import check_planned, checked_footer, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
-from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy, Chunk
+from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy, Chunk, reader_of
 from fsspeckit.core.target.tail import footer_bytes
 from fsspeckit.core.values import arrays, keys, schema
 from fsspeckit.core.values.calendars import in_calendar
@@ -352,7 +352,7 @@ class _Merge:
         except arrays.DoesNotFit:
             return None
         optional = self._old_file.may_be_null(name)
-        return renumbered(self._old_file.read, chunk, touched.positions, values, optional=optional)
+        return renumbered(reader_of(self.source), chunk, touched.positions, values, optional=optional)
 
     @cached_property
     def _is_local(self) -> bool:

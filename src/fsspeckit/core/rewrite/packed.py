@@ -79,15 +79,14 @@ class PackedPages:
         sizes, counts = ([len(page.data) for page in pages], [page.count for page in pages])
         self._ends, self.firsts = np.cumsum(sizes), np.cumsum([0, *counts])
         self._data = b"".join([*(page.data for page in pages), bytes(_TOGETHER)])
-        self._begins = self._ends - sizes + [page.begin + 1 for page in pages]
+        self._begins = self._ends - sizes + [page.begin for page in pages]
         self._widths, self._groups = (np.array(n) for n in zip(*((p.width, p.groups) for p in pages), strict=True))
 
     def places(self, positions: Any) -> Places:
         """Where the numbers at some positions are."""
         pages = np.searchsorted(self.firsts, positions, side="right") - 1
-        widths, groups = self._widths[pages], self._groups[pages]
-        run, within = np.divmod(positions - self.firsts[pages], groups * _GROUP)
-        bits = (self._begins[pages] + run * (1 + groups * widths)) * 8 + within * widths
+        widths = self._widths[pages]
+        bits = _first_bits(self._begins[pages], widths, self._groups[pages], positions - self.firsts[pages])
         return Places(bits >> 3, (bits & 7).astype(np.uint32), ((1 << widths) - 1).astype(np.uint32))
 
     def at(self, places: Places) -> Any:
@@ -106,6 +105,12 @@ class PackedPages:
         return [bytes(data[begin:end]) for begin, end in pairwise([0, *self._ends.tolist()])]
 
 
+def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:
+    """Where numbers at positions begin: behind the header of their run, and the runs before it."""
+    run, within = np.divmod(positions, groups * _GROUP)
+    return (begins + 1 + run * (1 + groups * widths)) * 8 + within * widths
+
+
 def _together(data: bytes | bytearray) -> Any:
     """Each byte, together with those that follow it."""
     return np.ndarray(len(data) - _TOGETHER + 1, "<u4", data, strides=(1,))
@@ -113,6 +118,5 @@ def _together(data: bytes | bytearray) -> Any:
 
 @lru_cache(maxsize=64)
 def _every_place(begin: int, width: int, groups: int, count: int) -> tuple[Any, Any]:
-    run, within = np.divmod(np.arange(count), groups * _GROUP)
-    bits = (begin + 1 + run * (1 + groups * width)) * 8 + within * width
+    bits = _first_bits(begin, width, groups, np.arange(count))
     return bits >> 3, (bits & 7).astype(np.uint32)

@@ -242,10 +242,14 @@ class _Column:
             whole = self.read(page.begin, begin - page.begin) + stored
             if zlib.crc32(whole) != page.checksum & _UNSIGNED:
                 raise _Unknown
-        is_plain = self._codec is None or not page.own.get(_IS_COMPRESSED, True)
-        if (len(stored) if is_plain else _decompressed_size(stored, self.chunk.metadata[_CODEC][1])) != size:
+        codec = self._codec_of(page)
+        if (len(stored) if codec is None else _decompressed_size(stored, self.chunk.metadata[_CODEC][1])) != size:
             raise _Unknown
-        return stored if self._codec is None or is_plain else bytes(self._codec.decompress(stored, size, asbytes=True))
+        return stored if codec is None else bytes(codec.decompress(stored, size, asbytes=True))
+
+    def _codec_of(self, page: Page) -> pa.Codec | None:
+        """A page of the second version may do without."""
+        return self._codec if page.own.get(_IS_COMPRESSED, True) else None
 
     @cached_property
     def _codec(self) -> pa.Codec | None:
@@ -254,10 +258,8 @@ class _Column:
 
     def _stored(self, opened: _OpenPage, body: bytes) -> tuple[bytes, bytes]:
         """A page with other numbers: its header, without statistics, and what follows it."""
-        page = opened.page
-        if self._codec is not None and page.own.get(_IS_COMPRESSED, True):
-            body = bytes(self._codec.compress(body, asbytes=True))
-        stored = opened.levels + body
+        page, codec = opened.page, self._codec_of(opened.page)
+        stored = opened.levels + (body if codec is None else bytes(codec.compress(body, asbytes=True)))
         header = {number: value for number, value in page.header.items() if number > 0}
         header[_COMPRESSED_SIZE] = len(stored)
         if page.checksum is not None:

@@ -126,9 +126,6 @@ class OldFile:
     def may_be_null(self, name: str) -> bool:
         return self.optional[self.leaves[name].start]
 
-    def read(self, offset: int, length: int) -> bytes:
-        return bytes(self.file.read_at(length, offset))
-
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -146,7 +143,7 @@ class SplicedFile(Writer):
         self._origin = _OldFile(storage, old.file)
         self._by_fastparquet = old.created_by.startswith("fastparquet")
         self._seen: spans.SeenHeaders = {}
-        self._is_of_old = False
+        self._patched = False
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._writer = (thrift.BINARY, b"")
@@ -216,7 +213,7 @@ class SplicedFile(Writer):
     def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded | PatchedChunk) -> dict[int, _Piece]:
         if isinstance(encoded, PatchedChunk):
             (leaf,) = self._old.leaves[names[0]]
-            self._is_of_old = True
+            self._patched = True
             return {leaf: _Piece(_Pieces(encoded.pieces), encoded.chunk)}
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
@@ -250,7 +247,6 @@ class SplicedFile(Writer):
             entry[spans.FILE_OFFSET] = thrift.I64, chunk.start + moved
         if piece.origin is self._origin:
             self.copied += chunk.size
-            self._is_of_old = True
         self._hold_index(piece, entry, moved)
         return entry
 
@@ -306,7 +302,9 @@ class SplicedFile(Writer):
         footer.pop(_KEY_VALUE, None)
         if graft.key_value is not None:
             footer[_KEY_VALUE] = graft.key_value
-        if not self._is_of_old and self._orders:  # all of it is ours, as in a file that is written from the start
+        if (
+            not self.copied and not self._patched and self._orders
+        ):  # all of it is ours, as in a file that is written from the start
             footer[_CREATED_BY] = graft.created_by or self._writer
             footer[_ORDERS] = thrift.LIST, (thrift.STRUCT, [self._orders[leaf] for leaf in sorted(self._orders)])
         return footer

@@ -42,6 +42,11 @@ _PAGES = {
 _NO_PAGE = (0, frozenset((1,)), 0)
 
 
+def reader_of(file: Any) -> ReadAt:
+    """Of an open file of PyArrow's."""
+    return lambda offset, length: bytes(file.read_at(length, offset))
+
+
 class CannotCopy(Exception):
     """The bytes of a file are not where its footer lets us copy them from; `args[0]` says why."""
 
