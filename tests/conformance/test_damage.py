@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections.abc import Callable
@@ -250,6 +251,24 @@ def test_a_name_that_is_no_text(io: Any, lake: str, act: str) -> None:
 
     edit_footer(Path(lake, "f.parquet"), change)
     _refused(io, lake, act, "utf-8")
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("act", ACTS)
+def test_a_time_zone_that_is_no_text(io: Any, tmp_path: Path, act: str, nested: bool) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    instants = pa.array([0, 1], pa.timestamp("us", "Europe/Berlin"))
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), instants) if nested else instants
+    pq.write_table(pa.table({"id": [1, 2], "value": column}), lake / "f.parquet")
+
+    def change(footer: thrift.Struct) -> None:
+        (entry,) = footer[5][1][1]
+        schema = base64.b64decode(entry[2][1]).replace(b"Europe/Berlin", b"Europe/\xf4erlin")
+        entry[2] = thrift.BINARY, base64.b64encode(schema)
+
+    edit_footer(lake / "f.parquet", change)
+    _refused(io, str(lake), act, "utf-8")
 
 
 @pytest.mark.parametrize("kind", [0, 13, 14, 15])

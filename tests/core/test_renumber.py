@@ -19,8 +19,9 @@ import pytest
 import fsspeckit
 from damage import edit_footer
 from fsspeckit import UnreadableFileError
-from fsspeckit.core.rewrite import kernel
-from fsspeckit.core.rewrite.renumber import PatchedChunk, _decompressed_size, renumbered
+from fsspeckit.core.rewrite import in_pages
+from fsspeckit.core.rewrite.page_bytes import PatchedChunk, decompressed_size
+from fsspeckit.core.rewrite.renumber import renumbered
 
 ROWS = 50_000
 CHANGED = [0, 1, 2, 9, 10, 19_999, 20_000, 33_333, 33_341, ROWS - 1]
@@ -48,10 +49,11 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     told: list[Any] = []
 
     def noted(*arguments: Any, **options: Any) -> Any:
-        told.append(renumbered(*arguments, **options))
+        told.append(None)
+        told[-1] = renumbered(*arguments, **options)
         return told[-1]
 
-    monkeypatch.setattr(kernel, "renumbered", noted)
+    monkeypatch.setattr(in_pages, "renumbered", noted)
     return told
 
 
@@ -141,7 +143,7 @@ def test_compressed_data_tell_their_size(codec: str, count: int) -> None:
     number = {"snappy": 1, "gzip": 2, "zstd": 6}[codec]
     for data in (bytes(count), bytes(i * i % 251 for i in range(count))):
         compressed = pa.Codec(codec).compress(data, asbytes=True)
-        assert _decompressed_size(compressed, number) == count
+        assert decompressed_size(compressed, number) == count
 
 
 def test_a_key_that_is_written_otherwise_beside_a_column_of_old(tmp_path: Path, outcomes: list[Any]) -> None:

@@ -67,6 +67,8 @@ def _of_kinds() -> list[Sample]:
         _sample("dictionary", pa.schema([("id", pa.int32()), ("d", pa.dictionary(pa.int8(), pa.string()))]), _words),
         _sample("flags", {"id": _whole, "b": lambda i: i % 3 == 0 if i % 4 else None}),
         *(_sample(f"few values, {name}", _few_values(), **options) for name, options in _PAGES.items()),
+        *(_sample(f"values, {name}", _values(), use_dictionary=False, **_SMALL, **o) for name, o in _PAGES.items()),
+        _sample("values after a dictionary", _values(), dictionary_pagesize_limit=8, **_SMALL),
         _sample("empty texts", {"id": _whole, "x": lambda i: "" if i % 2 else None}),
         _ledger(),
     ]
@@ -79,6 +81,20 @@ _PAGES: dict[str, dict[str, Any]] = {
     "with checksums": {"write_page_checksum": True},
     "version 2": {"data_page_version": "2.0", "compression": "zstd"},
 }
+
+
+_SMALL: dict[str, Any] = {"write_batch_size": 2, "data_page_size": 1}
+
+
+def _values() -> dict[str, Any]:
+    """Columns that hardly repeat, without nulls, in several pages."""
+    return {
+        "id": _whole,
+        "x": lambda i: f"name {i * i}",
+        "y": lambda i: i / 4 - 1,
+        "k": lambda i: i * 1000,
+        "t": _instant,
+    }
 
 
 def _few_values() -> dict[str, Any]:

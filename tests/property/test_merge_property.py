@@ -19,7 +19,7 @@ from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
-from fsspeckit.core.rewrite import dictionaries, kernel, renumber
+from fsspeckit.core.rewrite import dictionaries, in_pages, plain_pages, renumber
 from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
@@ -50,8 +50,10 @@ def small_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     """In files of few rows too, what is in dictionaries is patched as numbers, and within pages."""
     monkeypatch.setattr(dictionaries, "_ROWS_PER_VALUE", 1)
     monkeypatch.setattr(renumber, "_ROWS_PER_VALUE", 1)
-    monkeypatch.setattr(kernel, "MANY_ROWS", 0)
-    monkeypatch.setattr(kernel, "SPARSE", 1)
+    for name, value in (("MANY_ROWS", 0), ("SPARSE", 1)):
+        monkeypatch.setattr(in_pages, name, value)
+    for name in ("_PAGES_PER_CHANGE", "_SMALL"):
+        monkeypatch.setattr(plain_pages, name, 0)
 
 
 def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:

@@ -6,6 +6,7 @@ costs: a file of nine columns took 115 ms with dictionaries everywhere, 38 ms wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from fsspeckit.core.target import thrift
 # Field numbers of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and PageEncodingStats in parquet.thrift
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _TYPE, _ENCODINGS, _VALUES, _UNCOMPRESSED, _DICTIONARY_PAGE, _STATS, _SIZES = 1, 2, 5, 6, 11, 13, 16
-_PAGE_TYPE, _ENCODING = 1, 2
+_PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
 _DATA_PAGES = (0, 3)
 DICTIONARY = {2, 8}
 # Encodings that PyArrow writes when told to, and of which physical types. PLAIN need not be told.
@@ -78,9 +79,17 @@ def repeats(column: pa.ChunkedArray) -> bool:
 
 def data_encodings(chunk: thrift.Struct) -> set[int]:
     """The encodings of the data pages, where the writer tells; Polars does not."""
-    pages = thrift.structs(chunk, _STATS) if _STATS in chunk else []
-    told = [(thrift.field(p, _PAGE_TYPE, thrift.I32), thrift.field(p, _ENCODING, thrift.I32)) for p in pages]
-    return {encoding for page, encoding in told if page in _DATA_PAGES}
+    return set(data_pages(chunk))
+
+
+def data_pages(chunk: thrift.Struct) -> Counter[int]:
+    """How many data pages there are of each encoding, where the writer tells."""
+    told: Counter[int] = Counter()
+    for pages in thrift.structs(chunk, _STATS) if _STATS in chunk else []:
+        page, encoding, count = (thrift.field(pages, number, thrift.I32) for number in (_PAGE_TYPE, _ENCODING, _COUNT))
+        if page in _DATA_PAGES:
+            told[encoding] += count
+    return told
 
 
 def _plain_bytes(chunk: thrift.Struct) -> int:

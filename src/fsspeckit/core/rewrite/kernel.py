@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.rewrite.dictionaries import NumberedText, is_numbered, patched_numbers
+from fsspeckit.core.rewrite.in_pages import InPages
 from fsspeckit.core.rewrite.int96 import check_int96
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.models import codec_of, column_fits, model_layout, own_layout, takes_all
+from fsspeckit.core.rewrite.page_bytes import PatchedChunk
 from fsspeckit.core.rewrite.patch import patched
-from fsspeckit.core.rewrite.renumber import PatchedChunk, goes_by_numbers, renumbered, small_chunks
 from fsspeckit.core.rewrite.splice import Lot, OldFile, SplicedFile
 from fsspeckit.core.rewrite.writer import FileWriter, FreshFiles, receipt_of
 from fsspeckit.core.storage import LocalStorage, Location
@@ -35,7 +36,7 @@ from fsspeckit.core.target.common import leaf_count
 from fsspeckit.core.target.footers import check_planned, checked_footer, open_source, reading
 from fsspeckit.core.target.ledger import Ledger
 from fsspeckit.core.target.pages import read_row_group
-from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy, Chunk, reader_of
+from fsspeckit.core.target.spans import UNCOMPRESSED, CannotCopy
 from fsspeckit.core.target.tail import footer_bytes
 from fsspeckit.core.values import arrays, keys, schema
 from fsspeckit.core.values.calendars import in_calendar
@@ -45,8 +46,6 @@ logger = logging.getLogger("fsspeckit.rewrite")
 
 # Columns that are read at once. With all of 200 columns at once a file took a third longer, and twice the memory.
 _LOT_BYTES = 2 << 20
-# Of fewer rows, or if more of them are replaced than one in so many, it is quicker to decode them all.
-MANY_ROWS, SPARSE = 8192, 8
 
 
 class Replacements(Protocol):
@@ -102,8 +101,7 @@ Columns = dict[str, Any]
 class _Touched:
     """A row group of `count` rows, of which those at `positions` are to be `rows`.
 
-    What was read of it already is `whole`; or `differing` gives the columns that differ, a lot at a time. Columns that
-    may be changed within their pages are `small`.
+    What was read of it already is `whole`; or `differing` gives the columns that differ, a lot at a time.
     """
 
     group: int
@@ -112,7 +110,6 @@ class _Touched:
     rows: pa.Table
     whole: Columns | None = None
     differing: list[Callable[[], Columns]] | None = None
-    small: dict[str, Chunk] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +309,8 @@ class _Merge:
         changes = any(column.null_count < len(column) for column in lacking)
         if self._old_file is None:
             return bool(self._differing(touched, self._read_whole(touched))) or changes
-        lots = [partial(self._read_and_compare, touched, lot) for lot in self._lots_to_read(touched.group)]
+        in_pages = self._in_pages(touched, self._old_file)
+        lots = [partial(self._read_and_compare, touched, in_pages, lot) for lot in self._lots_to_read(touched.group)]
         first: Columns = {}
         while lots and not first:
             first = lots.pop(0)()
@@ -324,35 +322,18 @@ class _Merge:
         touched.whole = _by_name(table)
         return table
 
-    def _read_and_compare(self, touched: _Touched, names: list[str]) -> Columns:
+    def _read_and_compare(self, touched: _Touched, in_pages: InPages, names: list[str]) -> Columns:
         """The columns in which a row is to become another; some are changed within their pages at once."""
-        differing = self._differing(touched, self._read(touched.group, names))
-        small = self._small_chunks(touched) if differing else {}
-        for name in small.keys() & differing.keys():
-            differing[name] = self._renumbered(touched, name, small[name]) or differing[name]
-        return differing
+        undecoded = in_pages.undecoded(names)
+        changed = {name: chunk for name, chunk in undecoded.items() if chunk is not None}
+        self.changed.update(changed)
+        others = [n for n in names if n not in undecoded]
+        differing = self._differing(touched, self._read(touched.group, others)) if others else {}
+        return {**differing, **in_pages.numbered(differing), **changed}
 
-    def _small_chunks(self, touched: _Touched) -> dict[str, Chunk]:
-        """The columns that may be changed within their pages, if few rows of many are."""
-        if touched.small is None:
-            small: dict[str, Chunk] = {}
-            is_sparse = touched.count >= MANY_ROWS and len(touched.positions) * SPARSE <= touched.count
-            if self._old_file is not None and self._is_local and is_sparse:
-                flat = self._old_file.flat_chunks(touched.group)
-                names = small_chunks(flat, touched.count) & self._compared - set(self.shape.keys)
-                small = {name: flat[name] for name in names if goes_by_numbers(flat[name], self._types[name])}
-            touched.small = small  # whole, since several threads may ask
-        return touched.small
-
-    def _renumbered(self, touched: _Touched, name: str, chunk: Chunk) -> PatchedChunk | None:
-        """A column with the new values, where these have only to be numbered otherwise."""
-        assert self._old_file is not None
-        try:
-            values = arrays.one_array(arrays.cast(touched.rows.column(name), self._types[name]))
-        except arrays.DoesNotFit:
-            return None
-        optional = self._old_file.may_be_null(name)
-        return renumbered(reader_of(self.source), chunk, touched.positions, values, optional=optional)
+    def _in_pages(self, touched: _Touched, old: OldFile) -> InPages:
+        names = self._compared - set(self.shape.keys) if self._is_local else ()
+        return InPages(old, touched.group, touched.count, touched.positions, touched.rows, names, self._types)
 
     @cached_property
     def _is_local(self) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.rewrite.layout import Layout
-from fsspeckit.core.rewrite.renumber import PatchedChunk
+from fsspeckit.core.rewrite.page_bytes import PatchedChunk
 from fsspeckit.core.rewrite.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
@@ -31,6 +31,9 @@ _BYTES, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED = 2, 4, 5, 6
 _TYPE, _PATH = 1, 3
 # For encoded columns beside their values: headers of pages, dictionaries, indexes. What takes more is encoded again.
 _MORE_ROOM = 1 << 20
+# Rows that are encoded at once: as many as PyArrow does by itself, and at most what it puts into a page; of long values
+# fewer, so that they are a part of a page that may have 1 MiB.
+_USUAL_BATCH, _LARGEST_BATCH, _BATCH_BYTES = 1024, 20_000, 256 << 10
 
 
 Lot = Callable[[], Iterable[tuple[Sequence[str], pa.Table | PatchedChunk]]]
@@ -207,7 +210,7 @@ class SplicedFile(Writer):
 
     def _write(self, stored: pa.Table, sink: Any) -> None:
         options = {name: value for name, value in self._layout.options.items() if name != "sorting_columns"}
-        with pq.ParquetWriter(sink, stored.schema, **options) as writer:
+        with pq.ParquetWriter(sink, stored.schema, write_batch_size=_rows_at_once(stored), **options) as writer:
             writer.write_table(stored, row_group_size=max(1, stored.num_rows))
 
     def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded | PatchedChunk) -> dict[int, _Piece]:
@@ -311,6 +314,12 @@ class SplicedFile(Writer):
 
     def abandon(self) -> None:
         self._sink.close()
+
+
+def _rows_at_once(columns: pa.Table) -> int:
+    """Pages end only between two batches of rows. Large batches are quicker, and should not make large pages."""
+    row_bytes = max((column.nbytes for column in columns.columns), default=0) // max(1, columns.num_rows)
+    return int(min(_LARGEST_BATCH, max(_USUAL_BATCH, _BATCH_BYTES // max(1, row_bytes))))
 
 
 def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:

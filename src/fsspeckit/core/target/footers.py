@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types as t
 
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
@@ -166,7 +167,7 @@ def _footer(end: _End, common: Common, groups: tuple[RowGroup, ...], metadata: p
 
 def _arrow_schema(file: pq.ParquetFile, tail: bytes) -> pa.Schema:
     """The schema of a footer that is the first of its kind, whose words are looked at too."""
-    _check_words(file.metadata)
+    _check_words(file)
     return _with_int96(pa.BufferReader(tail), file).schema_arrow
 
 
@@ -207,7 +208,7 @@ def open_source(
     file = opened(source, metadata, numbered)
     if metadata is None:
         _check_counts(file.metadata)
-        _check_words(file.metadata)
+        _check_words(file)
     return _with_int96(source, file, numbered)
 
 
@@ -243,11 +244,22 @@ def _check_counts(metadata: pq.FileMetaData) -> None:
         raise Damaged(f"a row group has {width} columns, and its schema {metadata.num_columns}")
 
 
-def _check_words(metadata: pq.FileMetaData) -> None:
+def _check_words(file: pq.ParquetFile) -> None:
     """Are the footer's words text? This, too, PyArrow looks at only when it needs it."""
-    for leaf in range(metadata.num_columns):
-        _ = metadata.schema.column(leaf).path
-    _ = metadata.created_by
+    for leaf in range(file.metadata.num_columns):
+        _ = file.metadata.schema.column(leaf).path
+    _ = file.metadata.created_by
+    for dtype in file.schema_arrow.types:
+        _check_zones(dtype)
+
+
+def _check_zones(dtype: pa.DataType) -> None:
+    if t.is_timestamp(dtype):
+        _ = dtype.tz
+    if t.is_dictionary(dtype):
+        _check_zones(dtype.value_type)
+    for i in range(dtype.num_fields):
+        _check_zones(dtype.field(i).type)
 
 
 def raw_footer(location: Location, path: str) -> bytes:

@@ -32,11 +32,11 @@ _MAGIC = 4
 _HEADER, _LONGEST_HEADER = 256, 16 << 20
 # By type: the field of the page's own header, the fields it must have, the first being the number of values, and
 # which of these is the encoding. An index page is of no known use.
-_DICTIONARY, _OF_DICTIONARIES, _SECOND_VERSION = 2, (0, 2), 3
+DICTIONARY, _OF_DICTIONARIES, _SECOND_VERSION = 2, (0, 2), 3
 _OF_HEADERS = frozenset({1, 2, 3})
 _PAGES = {
     0: (5, frozenset(range(1, 5)), 2),
-    _DICTIONARY: (7, frozenset((1, 2)), 2),
+    DICTIONARY: (7, frozenset((1, 2)), 2),
     _SECOND_VERSION: (8, frozenset(range(1, 7)), 4),
 }
 _NO_PAGE = (0, frozenset((1,)), 0)
@@ -148,7 +148,12 @@ class Page(NamedTuple):
 
     @property
     def is_dictionary(self) -> bool:
-        return bool(self.header[1] == _DICTIONARY)
+        return bool(self.header[1] == DICTIONARY)
+
+    @property
+    def encoding_field(self) -> int:
+        """The number of the field that tells the encoding, in the page's own header."""
+        return _PAGES[self.header[1]][2]
 
     @property
     def is_second_version(self) -> bool:
@@ -184,7 +189,7 @@ def pages_of(read: ReadAt, chunk: Chunk, seen: SeenHeaders | None = None) -> lis
         page = header.get(-own, {})
         if not header.keys() >= _OF_HEADERS or not page.keys() >= required:
             raise CannotCopy(f"What begins at {at} is no page")
-        is_dictionary = header[1] == _DICTIONARY
+        is_dictionary = header[1] == DICTIONARY
         if min(header[3], page[1]) < 0 or page[encoding] not in (_OF_DICTIONARIES if is_dictionary else encodings):
             raise CannotCopy(f"A page at {at} has {header[3]} bytes in encoding {page[encoding]}")
         values, plain = values + (0 if is_dictionary else page[1]), plain + length + header[2]
@@ -201,7 +206,7 @@ def dictionary_size(read: ReadAt, chunk: Chunk) -> int:
     header = (
         thrift.numbers_at(read(chunk.start, min(_HEADER, chunk.size)), 0) if chunk.size > 0 <= chunk.start else None
     )
-    page = header[0].get(-_PAGES[_DICTIONARY][0], {}) if header and header[0].get(1) == _DICTIONARY else {}
+    page = header[0].get(-_PAGES[DICTIONARY][0], {}) if header and header[0].get(1) == DICTIONARY else {}
     return max(0, int(page.get(1, 0)))
 
 

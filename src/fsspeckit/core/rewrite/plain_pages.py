@@ -1,0 +1,200 @@
+"""Some rows of a column changed within its pages, where these hold the values themselves.
+
+PyArrow makes a value of every row, and all of them are cut up into pages again. Here a page is decompressed, some of
+its values are exchanged, and it is compressed before the next one is looked at, while it is still in the processor's
+cache; pages in which no row changes are copied. That takes less if most pages are such.
+
+A writer begins a column with a dictionary, and gives it up when that grows too large. If a row of such a page changes,
+pages that go by the dictionary become plain ones, and the dictionary is left out: nothing that was overwritten stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.rewrite.encodings import DICTIONARY, data_pages
+from fsspeckit.core.rewrite.packed import Packed
+from fsspeckit.core.rewrite.page_bytes import (
+    FLAG,
+    NOT_UNDERSTOOD,
+    PLAIN,
+    STATISTICS,
+    TEXT,
+    TYPE,
+    ChunkPages,
+    NewPage,
+    PatchedChunk,
+    Unknown,
+    may_be_opened,
+)
+from fsspeckit.core.rewrite.plain_values import Kind, Values, kind_of
+from fsspeckit.core.target import spans, thrift
+from fsspeckit.core.target.spans import Chunk, Page, ReadAt
+
+# Field numbers of ColumnMetaData and Statistics
+_GEOSPATIAL = 17
+_OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN, _MAX_EXACT, _MIN_EXACT = 1, 2, 3, 5, 6, 7, 8
+# PyArrow decodes and encodes all pages in two calls, and no thread waits for Python's lock meanwhile: with a change in
+# more than one page of so many it is quicker. Small chunks are not worth a look.
+_PAGES_PER_CHANGE, _SMALL = 4, 256 << 10
+_NOWHERE: Any = np.zeros(0, np.int64)
+
+
+def has_plain_pages(chunk: Chunk, dtype: pa.DataType, positions: Any) -> bool:
+    """May a chunk have pages of plain values, and so many that rows at these positions are in few of them, as far as
+    the footer tells?"""
+    metadata = chunk.metadata
+    if metadata[TYPE][1] == FLAG or metadata[spans.UNCOMPRESSED][1] < _SMALL or _GEOSPATIAL in metadata:
+        return False
+    try:
+        counts = data_pages(metadata)
+    except thrift.Damaged:  # who reads the file will tell
+        return False
+    if PLAIN not in counts or not counts.keys() <= {PLAIN, *DICTIONARY} or not may_be_opened(chunk, dtype):
+        return False
+    pages = counts.total()
+    rows = -(-metadata[spans.VALUES][1] // max(1, pages))
+    return bool(len(np.unique(positions // max(1, rows))) * _PAGES_PER_CHANGE <= pages)
+
+
+def with_values(read: ReadAt, chunk: Chunk, positions: Any, values: pa.Array, *, optional: bool) -> PatchedChunk | None:
+    """The chunk with these values at ascending positions; `None` if it has them already.
+
+    The column is flat, and `optional` if it may hold nulls. What is not understood is `Unknown`."""
+    if values.null_count:
+        raise Unknown
+    try:
+        stored = ChunkPages.of(read, chunk, optional=optional)
+        return _Change(stored, kind_of(values.type), positions, values).made()
+    except NOT_UNDERSTOOD as why:
+        raise Unknown from why
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenPage:
+    """A data page: levels that stand apart, and its values as they are or would be in a plain page."""
+
+    page: Page
+    levels: bytes
+    values: Values
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Values to put at ascending positions of a column."""
+
+    stored: ChunkPages
+    kind: Kind
+    positions: Any
+    values: pa.Array
+
+    def made(self) -> PatchedChunk | None:
+        self._check_encodings()
+        pages: dict[int, NewPage] = {}
+        left: list[Any] = []
+        came: list[Any] = []
+        for number, (rows, new) in self._new.items():
+            opened = self._open(number)
+            old = opened.values.at(rows)
+            left += old
+            came += new
+            if old != new:
+                pages[number] = self._changed(opened, rows, new)
+        if not pages:
+            return None
+        changes = self._statistics(left, came)
+        numbered = {number for number, page in enumerate(self._data_pages) if page.encoding != PLAIN}
+        kept = [page for page in self.stored.pages if page.is_dictionary]
+        if not numbered.isdisjoint(pages):
+            kept = []
+            pages |= {number: self._changed(self._open(number), _NOWHERE, []) for number in numbered - pages.keys()}
+        placed = [self.stored.kept(page) for page in kept]
+        placed += [pages.get(number) or self.stored.kept(page) for number, page in enumerate(self._data_pages)]
+        changes |= {} if kept else self.stored.encodings_of(placed)
+        return self.stored.put_together(placed, changes, self.kind.text_bytes(came) - self.kind.text_bytes(left))
+
+    @cached_property
+    def _data_pages(self) -> list[Page]:
+        return [page for page in self.stored.pages if not page.is_dictionary]
+
+    @cached_property
+    def _new(self) -> dict[int, tuple[Any, list[Any]]]:
+        """By number of the pages that have such positions: the rows in the page, and the new values."""
+        firsts = np.cumsum([0, *(page.values for page in self._data_pages)])
+        values, cuts = self.kind.stored(self.values), np.searchsorted(self.positions, firsts).tolist()
+        return {
+            number: (self.positions[low:high] - first, values[low:high])
+            for number, (first, (low, high)) in enumerate(zip(firsts, pairwise(cuts), strict=False))
+            if low < high
+        }
+
+    def _check_encodings(self) -> None:
+        encodings = {page.encoding for page in self._data_pages}
+        if PLAIN not in encodings or not encodings <= {PLAIN, *DICTIONARY}:
+            raise Unknown
+
+    def _open(self, number: int) -> _OpenPage:
+        page = self._data_pages[number]
+        levels, body, begin = self.stored.open(page)
+        if page.encoding == PLAIN:
+            return _OpenPage(page, levels, self.kind.in_page(body, begin, page.values))
+        packed = Packed.of(body, begin + 1, body[begin], page.values)
+        if packed is None:
+            raise Unknown
+        return _OpenPage(page, levels, self._dictionary.by_number(packed.every(), body[:begin]))
+
+    @cached_property
+    def _dictionary(self) -> Values:
+        page = self.stored.pages[0]
+        if not page.is_dictionary:
+            raise Unknown
+        return self.kind.in_page(self.stored.decompressed(page), 0, page.values)
+
+    def _changed(self, opened: _OpenPage, rows: Any, values: list[Any]) -> NewPage:
+        return self.stored.changed(opened.page, opened.levels, opened.values.replaced(rows, values), PLAIN)
+
+    # -- statistics
+
+    def _statistics(self, left: list[Any], came: list[Any]) -> thrift.Struct:
+        """Bounds stay, or become those of new values. If one was in a row that changed, all rows are looked at."""
+        if STATISTICS not in self.stored.chunk.metadata:
+            return {}
+        told: thrift.Struct = self.stored.chunk.metadata[STATISTICS][1]
+        if not {_OLD_MAX, _OLD_MIN}.isdisjoint(told) and not {_MIN, _MAX} <= told.keys():
+            raise Unknown
+        fields = {number: told[number] for number in (_NULLS, _MAX, _MIN, _MAX_EXACT, _MIN_EXACT) if number in told}
+        gone, new = self.kind.ordered(left), self.kind.ordered(came)
+        for bound, exact, name, first in ((_MAX, _MAX_EXACT, "max", max), (_MIN, _MIN_EXACT, "min", min)):
+            if bound in told:
+                before = self.kind.bound(thrift.field(told, bound, thrift.BINARY))
+                if before in gone and before not in new:
+                    before = first(self._others[name])
+                value = first(before, first(new))
+                fields[bound] = thrift.BINARY, self.kind.bytes_of(value, is_max=bound == _MAX)
+                if exact in told and fields[bound] != told[bound]:
+                    fields[exact] = thrift.TRUE, None
+        if self.stored.physical != TEXT and (told.get(_OLD_MAX), told.get(_OLD_MIN)) == (
+            told.get(_MAX),
+            told.get(_MIN),
+        ):
+            fields |= {_OLD_MAX: fields[_MAX], _OLD_MIN: fields[_MIN]}
+        return {STATISTICS: (thrift.STRUCT, fields)}
+
+    @cached_property
+    def _others(self) -> dict[str, list[Any]]:
+        """The bounds, page by page, of rows that do not change."""
+        bounds: dict[str, list[Any]] = {"min": [], "max": []}
+        for number in range(len(self._data_pages)):
+            rows = self._new[number][0] if number in self._new else _NOWHERE
+            others = pc.min_max(self._open(number).values.but(rows)).as_py()
+            if others["min"] is not None:
+                bounds["min"].append(others["min"])
+                bounds["max"].append(others["max"])
+        return bounds
