@@ -10,6 +10,7 @@ pages that go by the dictionary become plain ones, and the dictionary is left ou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.rewrite.bounds import bounds_of, with_bounds
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_pages
 from fsspeckit.core.rewrite.packed import Packed
 from fsspeckit.core.rewrite.page_bytes import (
@@ -38,9 +40,8 @@ from fsspeckit.core.rewrite.plain_values import Kind, Values, kind_of
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 
-# Field numbers of ColumnMetaData and Statistics
+# Field number of ColumnMetaData
 _GEOSPATIAL = 17
-_OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN, _MAX_EXACT, _MIN_EXACT = 1, 2, 3, 5, 6, 7, 8
 # PyArrow decodes and encodes all pages in two calls, and no thread waits for Python's lock meanwhile: with a change in
 # more than one page of so many it is quicker. Small chunks are not worth a look.
 _PAGES_PER_CHANGE, _SMALL = 4, 256 << 10
@@ -111,7 +112,7 @@ class _Change:
             return None
         changes = self._statistics(left, came)
         numbered = {number for number, page in enumerate(self._data_pages) if page.encoding != PLAIN}
-        kept = [page for page in self.stored.pages if page.is_dictionary]
+        kept = [page for page in self.stored.pages if page.is_dictionary and numbered]
         if not numbered.isdisjoint(pages):
             kept = []
             pages |= {number: self._changed(self._open(number), _NOWHERE, []) for number in numbered - pages.keys()}
@@ -167,24 +168,20 @@ class _Change:
         if STATISTICS not in self.stored.chunk.metadata:
             return {}
         told: thrift.Struct = self.stored.chunk.metadata[STATISTICS][1]
-        if not {_OLD_MAX, _OLD_MIN}.isdisjoint(told) and not {_MIN, _MAX} <= told.keys():
-            raise Unknown
-        fields = {number: told[number] for number in (_NULLS, _MAX, _MIN, _MAX_EXACT, _MIN_EXACT) if number in told}
         gone, new = self.kind.ordered(left), self.kind.ordered(came)
-        for bound, exact, name, first in ((_MAX, _MAX_EXACT, "max", max), (_MIN, _MIN_EXACT, "min", min)):
-            if bound in told:
-                before = self.kind.bound(thrift.field(told, bound, thrift.BINARY))
-                if before in gone and before not in new:
-                    before = first(self._others[name])
-                value = first(before, first(new))
-                fields[bound] = thrift.BINARY, self.kind.bytes_of(value, is_max=bound == _MAX)
-                if exact in told and fields[bound] != told[bound]:
-                    fields[exact] = thrift.TRUE, None
-        if self.stored.physical != TEXT and (told.get(_OLD_MAX), told.get(_OLD_MIN)) == (
-            told.get(_MAX),
-            told.get(_MIN),
-        ):
-            fields |= {_OLD_MAX: fields[_MAX], _OLD_MIN: fields[_MIN]}
+
+        def bound(known: bytes | None, name: str, first: Callable[..., Any]) -> bytes | None:
+            if known is None:
+                return None
+            value = self.kind.bound(known)
+            if value in gone and value not in new:
+                value = first(self._others[name])
+            return self.kind.bytes_of(first(value, *new), is_max=first is max)
+
+        low, high = bounds_of(told)
+        fields = with_bounds(
+            told, bound(low, "min", min), bound(high, "max", max), in_old_order=self.stored.physical != TEXT
+        )
         return {STATISTICS: (thrift.STRUCT, fields)}
 
     @cached_property
