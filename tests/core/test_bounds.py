@@ -10,7 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from damage import edit_footer
 from fsspeckit.core.rewrite import bounds, kernel
+from fsspeckit.core.target import spans, thrift
+from fsspeckit.core.target.tail import footer_bytes
 
 ROWS = 60_000
 EVERYWHERE = list(range(0, ROWS, 500))
@@ -113,6 +116,36 @@ def test_a_long_bound_is_not_written(tmp_path: Path, told: list[bool]) -> None:
 def test_a_file_without_statistics_gets_some(tmp_path: Path, told: list[bool]) -> None:
     assert changed(tmp_path, names(), {}, write_statistics=False).statistics.has_min_max
     assert told == [False]
+
+
+def test_bounds_that_are_cut_short(tmp_path: Path, told: list[bool]) -> None:
+    """They have the beginning of a text in them, which may be one that is overwritten."""
+    values = names()
+    values[1], values[2] = "a", "zz"
+    table = pa.table({"id": range(ROWS), "value": pa.array(values, pa.string())})
+    pq.write_table(table, tmp_path / "f.parquet", use_dictionary=False)
+
+    def cut(footer: thrift.Struct) -> None:
+        footer[4][1][1][0][1][1][1][1][3][1][12][1][8] = thrift.FALSE, None
+
+    edit_footer(tmp_path / "f.parquet", cut)
+    source = pa.table({"id": EVERYWHERE, "value": ["customer 2"] * len(EVERYWHERE)})
+    fsspeckit.merge(source, str(tmp_path), key_columns=["id"])
+    assert told == [False]
+
+
+def test_a_few_long_texts_do_not_make_large_pages(tmp_path: Path) -> None:
+    """Of even one long text, as few rows are encoded at once as PyArrow does by itself: a page ends only after them."""
+    values = ["x" * 8000 if 1000 <= i < 3000 else f"name {i}" for i in range(ROWS)]
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"id": range(ROWS), "value": values}), lake / "f.parquet", use_dictionary=False)
+    source = pa.table({"id": EVERYWHERE, "value": ["n"] * len(EVERYWHERE)})
+    fsspeckit.merge(source, str(lake), key_columns=["id"])
+    with pa.OSFile(str(lake / "f.parquet")) as file:
+        entry = thrift.structs(thrift.structs(thrift.decode(footer_bytes(file)), 4)[0], 1)[1]
+        sizes = [page.plain_size for page in spans.pages_of(spans.reader_of(file), spans.Chunk.of(entry))]
+    assert max(sizes) < 10 << 20
 
 
 def test_text_in_a_small_dictionary_stays_in_it(tmp_path: Path, told: list[bool]) -> None:

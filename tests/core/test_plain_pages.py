@@ -3,8 +3,10 @@ the same rows for every reader, true bounds, and nothing left of what was overwr
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
+import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -380,6 +382,59 @@ def test_bounds_that_only_old_readers_look_at_are_made_anew(tmp_path: Path, outc
     change(lake, new_values("int64"), CHANGED)
     assert outcomes == ["unknown"]
     check(lake, expected(values, new_values("int64"), CHANGED))
+
+
+def edit_statistics(lake: Path, change: Callable[[Any], Any]) -> None:
+    edit_footer(lake / "f.parquet", lambda footer: change(footer[4][1][1][0][1][1][1][1][3][1][12][1]))
+
+
+def told_statistics(lake: Path) -> Any:
+    with pa.OSFile(str(lake / "f.parquet")) as file:
+        return thrift.decode(footer_bytes(file))[4][1][1][0][1][1][1][1][3][1][12][1]
+
+
+@pytest.mark.parametrize("kind", ["int64", "double", "string"])
+@pytest.mark.parametrize("fields", [set(), {3}, {3, 6}, {3, 5}])
+def test_statistics_without_a_bound(tmp_path: Path, outcomes: list[Any], kind: str, fields: set[int]) -> None:
+    """As DuckDB writes them of doubles with a NaN."""
+    values = column_of(kind)
+    lake = lake_of(tmp_path / "lake", values)
+    edit_statistics(lake, lambda told: [told.pop(number) for number in told.keys() - fields])
+    change(lake, new_values(kind), CHANGED)
+    assert [type(outcome) for outcome in outcomes] == [PatchedChunk]
+    assert told_statistics(lake).keys() == fields
+    assert readers(lake / "f.parquet")["pyarrow"] == expected(values, new_values(kind), CHANGED)
+
+
+@pytest.mark.parametrize("kind", ["string", "double"])
+def test_bounds_that_are_no_values_are_made_anew(tmp_path: Path, outcomes: list[Any], kind: str) -> None:
+    """A bound that was cut short has the beginning of a text in it, which may be the one that is overwritten."""
+    values = column_of(kind)
+    lake = lake_of(tmp_path / "lake", values, compression="none")
+
+    def cut(told: Any) -> None:
+        low, high = (b"secret", b"\xff\xffsecret") if kind == "string" else (struct.pack("<d", v) for v in (-1e9, 1e9))
+        told |= {5: (thrift.BINARY, high), 6: (thrift.BINARY, low), 7: (thrift.FALSE, None), 8: (thrift.FALSE, None)}
+
+    edit_statistics(lake, cut)
+    check_changed(lake, outcomes, values, new_values(kind), CHANGED)
+    assert {told_statistics(lake)[number][0] for number in (7, 8)} == {thrift.TRUE}
+    assert b"secret" not in (lake / "f.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("field", [2, 3], ids=["nulls", "rows"])
+def test_a_page_that_contradicts_itself_is_not_understood(tmp_path: Path, outcomes: list[Any], field: int) -> None:
+    values = column_of("int64")
+    lake = lake_of(tmp_path / "lake", values, data_page_version="2.0", compression="none")
+    path = lake / "f.parquet"
+    raw, page = path.read_bytes(), pages_of(path)[0]
+    header, length = thrift.decode_at(page, 0) or ({}, 0)
+    header[8][1][field] = thrift.I32, header[8][1][field][1] + 1
+    path.write_bytes(raw.replace(page, thrift.encode(header) + page[length:]))
+    assert len(path.read_bytes()) == len(raw)
+    with contextlib.suppress(UnreadableFileError):
+        change(lake, new_values("int64").slice(0, 1), [0])
+    assert outcomes == ["unknown"]
 
 
 def test_without_statistics(tmp_path: Path, outcomes: list[Any]) -> None:

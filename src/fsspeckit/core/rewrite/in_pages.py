@@ -76,5 +76,5 @@ class InPages:
 
     @cached_property
     def _small(self) -> dict[str, Chunk]:
-        small = {name: self._flat[name] for name in small_chunks(self._flat, self.count)}
+        small = {name: self._flat[name] for name in small_chunks(self._flat, self.count) - self._undecoded.keys()}
         return {name: chunk for name, chunk in small.items() if goes_by_numbers(chunk, self.types[name])}

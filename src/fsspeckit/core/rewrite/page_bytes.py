@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Self
 
 import pyarrow as pa
 from pyarrow import types as t
@@ -21,11 +21,14 @@ from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 
 # Field numbers of PageHeader and of the headers of data pages, ColumnMetaData and Statistics
 _PAGE_TYPE, _PLAIN_SIZE, _COMPRESSED_SIZE, _CHECKSUM = 1, 2, 3, 4
-_LEVELS_ENCODING = 3
-_LEVELS_SIZE, _REPETITIONS_SIZE, _IS_COMPRESSED = 5, 6, 7
+_LEVELS_ENCODING, _REPETITIONS_ENCODING = 3, 4
+_PAGE_NULLS, _PAGE_ROWS, _LEVELS_SIZE, _REPETITIONS_SIZE, _IS_COMPRESSED = 2, 3, 5, 6, 7
 TYPE, _CODEC, STATISTICS, _ENCODING_STATS, SIZES = 1, 4, 12, 13, 16
 NULLS, TEXT_BYTES = 3, 1
-PLAIN, _RLE, _UNSIGNED = 0, 3, 0xFFFFFFFF
+PLAIN, _RLE, _BIT_PACKED, _UNSIGNED = 0, 3, 4, 0xFFFFFFFF
+_OF_LEVELS = {_RLE, _BIT_PACKED}
+# Fields that the headers of data pages of either version have to have.
+_NUMBERS = range(1, 5)
 # By physical type, the bytes of a value; text has its length before it.
 WIDTHS, TEXT, FLAG = {1: 4, 2: 8, 4: 4, 5: 8}, 6, 0
 # Codecs whose data tell how long they are when decompressed: PyArrow leaves open what they do not fill.
@@ -102,7 +105,7 @@ class ChunkPages:
     optional: bool
 
     @classmethod
-    def of(cls, read: ReadAt, chunk: Chunk, *, optional: bool) -> Any:
+    def of(cls, read: ReadAt, chunk: Chunk, *, optional: bool) -> Self:
         if chunk.size <= _AT_ONCE:
             read = partial(_part_of, read(chunk.start, chunk.size), chunk.start)
         return cls(read, chunk, spans.pages_of(read, chunk), optional)
@@ -115,14 +118,18 @@ class ChunkPages:
         """Of a page that has a value for every row: the levels that stand apart, what is decompressed, and where in it
         the values begin. Pages of the first version have their levels compressed together with the values."""
         levels = _all_present(page.values) if self.optional else b""
+        if any(isinstance(page.own[number], bool) for number in _NUMBERS):  # one bit makes a number one
+            raise Unknown
         if page.is_second_version:
-            sizes = page.own[_LEVELS_SIZE], page.own[_REPETITIONS_SIZE]
-            if sizes != (len(levels), 0) or self.read(page.begin, len(levels)) != levels:
+            told = [page.own[number] for number in (_PAGE_NULLS, _PAGE_ROWS, _LEVELS_SIZE, _REPETITIONS_SIZE)]
+            if told != [0, page.values, len(levels), 0] or self.read(page.begin, len(levels)) != levels:
                 raise Unknown
             return levels, self.decompressed(page, len(levels)), 0
         body = self.decompressed(page)
         inside = len(levels).to_bytes(4, "little") + levels if self.optional else b""
-        if not body.startswith(inside) or (self.optional and page.own[_LEVELS_ENCODING] != _RLE):
+        if not body.startswith(inside) or page.own[_REPETITIONS_ENCODING] not in _OF_LEVELS:
+            raise Unknown
+        if page.own[_LEVELS_ENCODING] not in (_OF_LEVELS if not self.optional else {_RLE}):
             raise Unknown
         return b"", body, len(inside)
 
@@ -132,7 +139,10 @@ class ChunkPages:
         if page.checksum is not None and zlib.crc32(whole) != page.checksum & _UNSIGNED:
             raise Unknown
         stored, size, codec = whole[behind:], page.plain_size - behind, self._codec_of(page)
-        if (len(stored) if codec is None else decompressed_size(stored, self.chunk.metadata[_CODEC][1])) != size:
+        if (
+            size < 0
+            or (len(stored) if codec is None else decompressed_size(stored, self.chunk.metadata[_CODEC][1])) != size
+        ):
             raise Unknown
         return stored if codec is None else bytes(codec.decompress(stored, size, asbytes=True))
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.rewrite.bounds import bounds_of, with_bounds
+from fsspeckit.core.rewrite.bounds import are_exact, bounds_of, with_bounds
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_pages
 from fsspeckit.core.rewrite.packed import Packed
 from fsspeckit.core.rewrite.page_bytes import (
@@ -36,7 +36,7 @@ from fsspeckit.core.rewrite.page_bytes import (
     Unknown,
     may_be_opened,
 )
-from fsspeckit.core.rewrite.plain_values import Kind, Values, kind_of
+from fsspeckit.core.rewrite.plain_values import NOWHERE, Kind, Values, kind_of
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 
@@ -45,7 +45,6 @@ _GEOSPATIAL = 17
 # PyArrow decodes and encodes all pages in two calls, and no thread waits for Python's lock meanwhile: with a change in
 # more than one page of so many it is quicker. Small chunks are not worth a look.
 _PAGES_PER_CHANGE, _SMALL = 4, 256 << 10
-_NOWHERE: Any = np.zeros(0, np.int64)
 
 
 def has_plain_pages(chunk: Chunk, dtype: pa.DataType, positions: Any) -> bool:
@@ -97,7 +96,7 @@ class _Change:
     values: pa.Array
 
     def made(self) -> PatchedChunk | None:
-        self._check_encodings()
+        self._check_pages()
         pages: dict[int, NewPage] = {}
         left: list[Any] = []
         came: list[Any] = []
@@ -110,15 +109,15 @@ class _Change:
                 pages[number] = self._changed(opened, rows, new)
         if not pages:
             return None
-        changes = self._statistics(left, came)
+        changes, dictionary = self._statistics(left, came), self.stored.pages[: -len(self._data_pages)]
         numbered = {number for number, page in enumerate(self._data_pages) if page.encoding != PLAIN}
-        kept = [page for page in self.stored.pages if page.is_dictionary and numbered]
-        if not numbered.isdisjoint(pages):
-            kept = []
-            pages |= {number: self._changed(self._open(number), _NOWHERE, []) for number in numbered - pages.keys()}
-        placed = [self.stored.kept(page) for page in kept]
+        keeps_dictionary = bool(numbered) and numbered.isdisjoint(pages)
+        if not keeps_dictionary:
+            pages |= {number: self._changed(self._open(number), NOWHERE, []) for number in numbered - pages.keys()}
+        placed = [self.stored.kept(page) for page in dictionary if keeps_dictionary]
         placed += [pages.get(number) or self.stored.kept(page) for number, page in enumerate(self._data_pages)]
-        changes |= {} if kept else self.stored.encodings_of(placed)
+        if dictionary and not keeps_dictionary:
+            changes |= self.stored.encodings_of(placed)
         return self.stored.put_together(placed, changes, self.kind.text_bytes(came) - self.kind.text_bytes(left))
 
     @cached_property
@@ -136,9 +135,12 @@ class _Change:
             if low < high
         }
 
-    def _check_encodings(self) -> None:
+    def _check_pages(self) -> None:
+        """At most one dictionary, which is the first page, then pages that are plain or go by it."""
         encodings = {page.encoding for page in self._data_pages}
         if PLAIN not in encodings or not encodings <= {PLAIN, *DICTIONARY}:
+            raise Unknown
+        if any(page.is_dictionary for page in self.stored.pages[1:]):
             raise Unknown
 
     def _open(self, number: int) -> _OpenPage:
@@ -174,7 +176,7 @@ class _Change:
             if known is None:
                 return None
             value = self.kind.bound(known)
-            if value in gone and value not in new:
+            if not are_exact(told) or (value in gone and value not in new):
                 value = first(self._others[name])
             return self.kind.bytes_of(first(value, *new), is_max=first is max)
 
@@ -189,9 +191,11 @@ class _Change:
         """The bounds, page by page, of rows that do not change."""
         bounds: dict[str, list[Any]] = {"min": [], "max": []}
         for number in range(len(self._data_pages)):
-            rows = self._new[number][0] if number in self._new else _NOWHERE
+            rows = self._new[number][0] if number in self._new else NOWHERE
             others = pc.min_max(self._open(number).values.but(rows)).as_py()
             if others["min"] is not None:
                 bounds["min"].append(others["min"])
                 bounds["max"].append(others["max"])
+        if not bounds["min"]:
+            raise Unknown
         return bounds

@@ -20,9 +20,10 @@ from fsspeckit.core.rewrite.page_bytes import Unknown
 # A text's length has four bytes; of those that are understood the last three are zero.
 _LENGTH, _LONG = 4, 256
 _LENGTHS = [length.to_bytes(_LENGTH, "little") for length in range(_LONG)]
-# If the values that a dictionary has one behind the other are fewer on average, other ways are quicker.
+# Of a page that goes by a dictionary: if fewer rows on average have values that follow each other there, so that they
+# can be taken in one piece, other ways are quicker.
 _ROWS_PER_PIECE = 32
-_NOWHERE: Any = np.zeros(0, np.int64)
+NOWHERE: Any = np.zeros(0, np.int64)
 
 
 class Values(Protocol):
@@ -78,7 +79,7 @@ class TextKind:
 
     def in_page(self, data: bytes, begin: int, count: int) -> Texts:
         if begin == len(data) and not count:
-            return Texts(data, _NOWHERE, _NOWHERE)
+            return Texts(data, NOWHERE, NOWHERE)
         body = np.frombuffer(data, np.uint8)[begin:]
         behind = body[1:-2] | body[2:-1]
         behind |= body[3:]
@@ -136,7 +137,7 @@ class Texts:
 
     def by_number(self, numbers: Any, before: bytes) -> Texts:
         if not len(numbers):
-            return Texts(before, _NOWHERE, _NOWHERE)
+            return Texts(before, NOWHERE, NOWHERE)
         begins, ends = self.begins[numbers], self.ends[numbers]
         cuts = np.flatnonzero(begins[1:] != ends[:-1])
         if len(cuts) * _ROWS_PER_PIECE > len(numbers):

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types as t
 
 from fsspeckit.core.rewrite.layout import Layout
-from fsspeckit.core.rewrite.page_bytes import PatchedChunk
+from fsspeckit.core.rewrite.page_bytes import Bytes, PatchedChunk
 from fsspeckit.core.rewrite.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
@@ -88,7 +90,7 @@ class _Encoded:
 class _Pieces:
     """A chunk in pieces, which is only ever wanted whole."""
 
-    pieces: list[bytes]
+    pieces: list[Bytes]
 
     def read(self, offset: int, length: int) -> bytes:
         raise CannotCopy("Parts of a chunk in pieces are not to be had")
@@ -227,6 +229,7 @@ class SplicedFile(Writer):
     def _lifted(self, group: int, names: Sequence[str], encoded: _Encoded | PatchedChunk) -> dict[int, _Piece]:
         if isinstance(encoded, PatchedChunk):
             (leaf,) = self._old.leaves[names[0]]
+            self._check_dictionary(self._old.chunks[group][leaf], encoded.chunk)
             self._patched = True
             return {leaf: _Piece(_Pieces(encoded.pieces), encoded.chunk)}
         footer = encoded.footer()
@@ -242,12 +245,15 @@ class SplicedFile(Writer):
             chunk, old = Chunk.of(entry), self._old.chunks[group][leaf]
             if chunk.metadata[_TYPE] != old.metadata[_TYPE]:  # some readers do not bear a mixture
                 raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[_TYPE][1]} is new")
-            if self._by_fastparquet and spans.DICTIONARY_PAGE in old.metadata.keys() - chunk.metadata.keys():
-                raise CannotCopy("fastparquet reads a column with dictionaries in all row groups, or in none")
+            self._check_dictionary(old, chunk)
             known = {} if encoded.statistics is None else {_STATISTICS: (thrift.STRUCT, encoded.statistics)}
             entry[spans.META_DATA] = thrift.STRUCT, {**chunk.metadata, **known, _PATH: old.metadata[_PATH]}
             lifted[leaf] = _Piece(encoded, chunk)
         return lifted
+
+    def _check_dictionary(self, old: Chunk, new: Chunk) -> None:
+        if self._by_fastparquet and spans.DICTIONARY_PAGE in old.metadata.keys() - new.metadata.keys():
+            raise CannotCopy("fastparquet reads a column with dictionaries in all row groups, or in none")
 
     def _place(self, piece: _Piece) -> thrift.Struct:
         """Put a chunk at the end of the file; returns its entry in the new footer."""
@@ -335,8 +341,17 @@ def _write(stored: pa.Table, sink: Any, options: Mapping[str, Any]) -> None:
 
 def _rows_at_once(columns: pa.Table) -> int:
     """Pages end only between two batches of rows. Large batches are quicker, and should not make large pages."""
-    row_bytes = max((column.nbytes for column in columns.columns), default=0) // max(1, columns.num_rows)
-    return int(min(_LARGEST_BATCH, max(_USUAL_BATCH, _BATCH_BYTES // max(1, row_bytes))))
+    longest = max(map(_longest, columns.columns), default=_BATCH_BYTES)
+    return min(_LARGEST_BATCH, max(_USUAL_BATCH, _BATCH_BYTES // max(1, longest)))
+
+
+def _longest(column: pa.ChunkedArray) -> int:
+    """The bytes of the longest value; of nested ones nobody knows."""
+    if t.is_primitive(column.type) or t.is_decimal(column.type):
+        return int(column.type.bit_width) // 8
+    if t.is_string(column.type) or t.is_binary(column.type):
+        return pc.max(pc.binary_length(column)).as_py() or 0
+    return _BATCH_BYTES
 
 
 def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
