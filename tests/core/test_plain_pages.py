@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -30,6 +29,7 @@ from fsspeckit.core.rewrite.plain_pages import with_values
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.pages import read_row_group
 from fsspeckit.core.target.tail import footer_bytes
+from page_readers import readers, replaced
 
 ROWS = 40_000
 CHANGED = [20_000, 20_001, 20_002, 20_017, 20_099]
@@ -93,24 +93,6 @@ def change(lake: Path, values: pa.Array, positions: list[int]) -> Any:
     return fsspeckit.merge(pa.table({"id": pa.array(positions), "value": values}), str(lake), key_columns=["id"])
 
 
-def expected(values: pa.Array, new: pa.Array, positions: list[int]) -> list[Any]:
-    rows = values.to_pylist()
-    for position, value in zip(positions, new.to_pylist(), strict=True):
-        rows[position] = value
-    return rows
-
-
-def readers(path: Path) -> dict[str, list[Any]]:
-    with duckdb.connect() as connection:
-        rows = connection.execute("SELECT value FROM read_parquet(?) ORDER BY id", [str(path)]).fetchall()
-    checked = pq.ParquetFile(path, page_checksum_verification=True)
-    return {
-        "pyarrow": checked.read().column("value").to_pylist(),
-        "duckdb": [row[0] for row in rows],
-        "polars": pl.read_parquet(path)["value"].to_list(),
-    }
-
-
 def check(lake: Path, rows: list[Any]) -> None:
     """Every reader sees the rows, the bounds are theirs, and pages add up to what the footer says."""
     path = lake / "f.parquet"
@@ -131,7 +113,7 @@ def check(lake: Path, rows: list[Any]) -> None:
 def check_changed(lake: Path, outcomes: list[Any], values: pa.Array, new: pa.Array, positions: list[int]) -> None:
     assert change(lake, new, positions).updated == len(positions)
     assert [type(outcome) for outcome in outcomes] == [PatchedChunk]
-    check(lake, expected(values, new, positions))
+    check(lake, replaced(values, new, positions))
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -193,7 +175,7 @@ def test_data_that_do_not_tell_their_size_are_decoded(tmp_path: Path, outcomes: 
     lake = lake_of(tmp_path / "lake", values, compression=codec)
     change(lake, new_values("int64"), CHANGED)
     assert outcomes == []
-    check(lake, expected(values, new_values("int64"), CHANGED))
+    check(lake, replaced(values, new_values("int64"), CHANGED))
 
 
 def pages_of(path: Path) -> list[bytes]:
@@ -282,7 +264,7 @@ def test_text_that_looks_like_lengths(
     change(lake, new, CHANGED)
     assert outcome is None or [type(told) for told in outcomes] == [outcome]
     for reader, seen in readers(lake / "f.parquet").items():
-        assert seen == expected(values, new, CHANGED), reader
+        assert seen == replaced(values, new, CHANGED), reader
 
 
 def test_a_new_text_that_is_long_is_decoded(tmp_path: Path, outcomes: list[Any]) -> None:
@@ -290,7 +272,7 @@ def test_a_new_text_that_is_long_is_decoded(tmp_path: Path, outcomes: list[Any])
     lake = lake_of(tmp_path / "lake", values)
     change(lake, new, [7])
     assert outcomes == ["unknown"]
-    check(lake, expected(values, new, [7]))
+    check(lake, replaced(values, new, [7]))
 
 
 @pytest.mark.parametrize("where", ["in the file", "in the source"])
@@ -304,7 +286,7 @@ def test_nulls_are_decoded(tmp_path: Path, outcomes: list[Any], kind: str, where
     lake = lake_of(tmp_path / "lake", values)
     change(lake, new, CHANGED)
     assert not any(isinstance(outcome, PatchedChunk) for outcome in outcomes)
-    assert readers(lake / "f.parquet")["pyarrow"] == expected(values, new, CHANGED)
+    assert readers(lake / "f.parquet")["pyarrow"] == replaced(values, new, CHANGED)
 
 
 @pytest.mark.parametrize("where", ["in the file", "in the source"])
@@ -318,7 +300,7 @@ def test_nan_is_in_no_order(tmp_path: Path, outcomes: list[Any], where: str) -> 
     change(lake, pa.array(new), CHANGED)
     assert outcomes == ["unknown"]
     seen = readers(lake / "f.parquet")["pyarrow"]
-    assert [repr(value) for value in seen] == [repr(v) for v in expected(pa.array(rows), pa.array(new), CHANGED)]
+    assert [repr(value) for value in seen] == [repr(v) for v in replaced(pa.array(rows), pa.array(new), CHANGED)]
 
 
 def test_zeros_as_bounds(tmp_path: Path, outcomes: list[Any]) -> None:
@@ -340,7 +322,7 @@ def test_what_tells_of_single_pages_is_made_anew(tmp_path: Path, outcomes: list[
     lake = lake_of(tmp_path / "lake", values, **options)
     change(lake, new_values("int64"), CHANGED)
     assert outcomes == []
-    check(lake, expected(values, new_values("int64"), CHANGED))
+    check(lake, replaced(values, new_values("int64"), CHANGED))
 
 
 def test_changes_all_over_are_decoded(tmp_path: Path, outcomes: list[Any]) -> None:
@@ -349,7 +331,7 @@ def test_changes_all_over_are_decoded(tmp_path: Path, outcomes: list[Any]) -> No
     lake = lake_of(tmp_path / "lake", values)
     change(lake, new, positions)
     assert outcomes == []
-    check(lake, expected(values, new, positions))
+    check(lake, replaced(values, new, positions))
 
 
 @pytest.mark.parametrize("kind", ["string", "int64"])
@@ -381,7 +363,7 @@ def test_bounds_that_only_old_readers_look_at_are_made_anew(tmp_path: Path, outc
     edit_footer(lake / "f.parquet", old)
     change(lake, new_values("int64"), CHANGED)
     assert outcomes == ["unknown"]
-    check(lake, expected(values, new_values("int64"), CHANGED))
+    check(lake, replaced(values, new_values("int64"), CHANGED))
 
 
 def edit_statistics(lake: Path, change: Callable[[Any], Any]) -> None:
@@ -403,7 +385,7 @@ def test_statistics_without_a_bound(tmp_path: Path, outcomes: list[Any], kind: s
     change(lake, new_values(kind), CHANGED)
     assert [type(outcome) for outcome in outcomes] == [PatchedChunk]
     assert told_statistics(lake).keys() == fields
-    assert readers(lake / "f.parquet")["pyarrow"] == expected(values, new_values(kind), CHANGED)
+    assert readers(lake / "f.parquet")["pyarrow"] == replaced(values, new_values(kind), CHANGED)
 
 
 @pytest.mark.parametrize("kind", ["string", "double"])
@@ -442,7 +424,7 @@ def test_without_statistics(tmp_path: Path, outcomes: list[Any]) -> None:
     lake = lake_of(tmp_path / "lake", values, write_statistics=False)
     change(lake, new_values("string"), CHANGED)
     assert [type(outcome) for outcome in outcomes] == [PatchedChunk]
-    assert readers(lake / "f.parquet")["pyarrow"] == expected(values, new_values("string"), CHANGED)
+    assert readers(lake / "f.parquet")["pyarrow"] == replaced(values, new_values("string"), CHANGED)
     assert pq.read_metadata(lake / "f.parquet").row_group(0).column(1).statistics is None
 
 
@@ -463,7 +445,7 @@ def test_flags_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     new = pa.array([not flags[i].as_py() for i in CHANGED])
     change(lake, new, CHANGED)
     for reader, seen in readers(lake / "f.parquet").items():
-        assert seen == expected(flags, new, CHANGED), reader
+        assert seen == replaced(flags, new, CHANGED), reader
     assert "value" not in read
     assert "all" not in read
 
@@ -517,7 +499,7 @@ def test_pages_of_all_kinds_against_a_model(
             pq.write_table(pa.table([pa.array(range(len(values))), values], schema=schema), path, **options)
             source = pa.table({"id": pa.array(positions), "value": new})
             result = fsspeckit.merge(source, folder, key_columns=["id"])
-            rows = expected(values, new, positions)
+            rows = replaced(values, new, positions)
             assert result.updated == len(positions)
             assert bool(result.rewritten_files) == (list(map(repr, rows)) != list(map(repr, values.to_pylist())))
             file = pq.ParquetFile(path, page_checksum_verification=True)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,6 +20,7 @@ from fsspeckit import UnreadableFileError
 from fsspeckit.core.rewrite import in_pages
 from fsspeckit.core.rewrite.page_bytes import PatchedChunk, decompressed_size
 from fsspeckit.core.rewrite.renumber import renumbered
+from page_readers import readers, replaced
 
 ROWS = 50_000
 CHANGED = [0, 1, 2, 9, 10, 19_999, 20_000, 33_333, 33_341, ROWS - 1]
@@ -70,27 +69,13 @@ def lake_of(folder: Path, values: pa.Array, *, nullable: bool = True, **options:
     return folder
 
 
+def expected(values: pa.Array, new: pa.Array, positions: list[int] | None = None) -> list[Any]:
+    return replaced(values, new, positions or CHANGED)
+
+
 def change(lake: Path, values: pa.Array, positions: list[int] | None = None) -> Any:
     source = pa.table({"id": pa.array(positions or CHANGED), "value": values})
     return fsspeckit.merge(source, str(lake), key_columns=["id"])
-
-
-def expected(values: pa.Array, new: pa.Array, positions: list[int] | None = None) -> list[Any]:
-    rows = values.to_pylist()
-    for position, value in zip(positions or CHANGED, new.to_pylist(), strict=True):
-        rows[position] = value
-    return rows
-
-
-def readers(path: Path) -> dict[str, list[Any]]:
-    with duckdb.connect() as connection:
-        rows = connection.execute("SELECT value FROM read_parquet(?) ORDER BY id", [str(path)]).fetchall()
-    checked = pq.ParquetFile(path, page_checksum_verification=True)
-    return {
-        "pyarrow": checked.read().column("value").to_pylist(),
-        "duckdb": [row[0] for row in rows],
-        "polars": pl.read_parquet(path)["value"].to_list(),
-    }
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -364,8 +364,8 @@ class _Merge:
 
     def _keep_bounds(self, touched: _Touched, name: str, before: pa.ChunkedArray) -> None:
         """Of a large column of text, if rows that changed were within its bounds, these are known already."""
-        dtype, is_numbered = self._types[name], name in self._numbered.columns
-        if self._old_file is None or is_numbered or not (types.is_string(dtype) or types.is_binary(dtype)):
+        is_text = types.is_string(self._types[name]) or types.is_binary(self._types[name])
+        if self._old_file is None or not is_text or name in self._numbered.columns:
             return
         (chunk,) = self._old_file.chunks_of(touched.group, [name])
         if chunk.metadata[UNCOMPRESSED][1] >= _LARGE_TEXT:

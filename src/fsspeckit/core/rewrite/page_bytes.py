@@ -6,12 +6,12 @@ Only of flat columns without nulls, and of codecs that tell how long their data 
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Self
 
 import pyarrow as pa
 from pyarrow import types as t
@@ -46,8 +46,8 @@ class Unknown(Exception):
     """A column is not of the kind that is understood here."""
 
 
-NOT_UNDERSTOOD = (Unknown, spans.CannotCopy, pa.ArrowException, OSError, ValueError, IndexError)
-"""What odd or damaged pages may raise; whoever reads them in another way will tell."""
+# What odd or damaged pages may raise; whoever reads them in another way will tell.
+_NOT_UNDERSTOOD = (spans.CannotCopy, pa.ArrowException, OSError, ValueError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,19 @@ def _is_same_in_pages(dtype: pa.DataType, physical: int) -> bool:
     return bool((is_number or is_time) and WIDTHS.get(physical, 0) * 8 == dtype.bit_width)
 
 
+@contextlib.contextmanager
+def opened(read: ReadAt, chunk: Chunk, values: pa.Array, *, optional: bool) -> Iterator[ChunkPages]:
+    """The pages of a flat column, for values that are to be put into it; whatever goes wrong with them is `Unknown`."""
+    if values.null_count:
+        raise Unknown
+    try:
+        if chunk.size <= _AT_ONCE:
+            read = partial(_part_of, read(chunk.start, chunk.size), chunk.start)
+        yield ChunkPages(read, chunk, spans.pages_of(read, chunk), optional)
+    except _NOT_UNDERSTOOD as why:
+        raise Unknown from why
+
+
 @dataclass(frozen=True)
 class ChunkPages:
     """The pages of a chunk; the column is `optional` if it may hold nulls."""
@@ -103,12 +116,6 @@ class ChunkPages:
     chunk: Chunk
     pages: list[Page]
     optional: bool
-
-    @classmethod
-    def of(cls, read: ReadAt, chunk: Chunk, *, optional: bool) -> Self:
-        if chunk.size <= _AT_ONCE:
-            read = partial(_part_of, read(chunk.start, chunk.size), chunk.start)
-        return cls(read, chunk, spans.pages_of(read, chunk), optional)
 
     @property
     def physical(self) -> int:

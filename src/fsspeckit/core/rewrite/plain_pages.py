@@ -25,7 +25,6 @@ from fsspeckit.core.rewrite.encodings import DICTIONARY, data_pages
 from fsspeckit.core.rewrite.packed import Packed
 from fsspeckit.core.rewrite.page_bytes import (
     FLAG,
-    NOT_UNDERSTOOD,
     PLAIN,
     STATISTICS,
     TEXT,
@@ -35,6 +34,7 @@ from fsspeckit.core.rewrite.page_bytes import (
     PatchedChunk,
     Unknown,
     may_be_opened,
+    opened,
 )
 from fsspeckit.core.rewrite.plain_values import NOWHERE, Kind, Values, kind_of
 from fsspeckit.core.target import spans, thrift
@@ -68,13 +68,8 @@ def with_values(read: ReadAt, chunk: Chunk, positions: Any, values: pa.Array, *,
     """The chunk with these values at ascending positions; `None` if it has them already.
 
     The column is flat, and `optional` if it may hold nulls. What is not understood is `Unknown`."""
-    if values.null_count:
-        raise Unknown
-    try:
-        stored = ChunkPages.of(read, chunk, optional=optional)
+    with opened(read, chunk, values, optional=optional) as stored:
         return _Change(stored, kind_of(values.type), positions, values).made()
-    except NOT_UNDERSTOOD as why:
-        raise Unknown from why
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +96,12 @@ class _Change:
         left: list[Any] = []
         came: list[Any] = []
         for number, (rows, new) in self._new.items():
-            opened = self._open(number)
-            old = opened.values.at(rows)
+            page = self._open(number)
+            old = page.values.at(rows)
             left += old
             came += new
             if old != new:
-                pages[number] = self._changed(opened, rows, new)
+                pages[number] = self._changed(page, rows, new)
         if not pages:
             return None
         changes, dictionary = self._statistics(left, came), self.stored.pages[: -len(self._data_pages)]
@@ -160,8 +155,8 @@ class _Change:
             raise Unknown
         return self.kind.in_page(self.stored.decompressed(page), 0, page.values)
 
-    def _changed(self, opened: _OpenPage, rows: Any, values: list[Any]) -> NewPage:
-        return self.stored.changed(opened.page, opened.levels, opened.values.replaced(rows, values), PLAIN)
+    def _changed(self, page: _OpenPage, rows: Any, values: list[Any]) -> NewPage:
+        return self.stored.changed(page.page, page.levels, page.values.replaced(rows, values), PLAIN)
 
     # -- statistics
 

@@ -24,7 +24,6 @@ from fsspeckit.core.rewrite.encodings import DICTIONARY, data_encodings
 from fsspeckit.core.rewrite.packed import Packed, PackedPages
 from fsspeckit.core.rewrite.page_bytes import (
     FLAG,
-    NOT_UNDERSTOOD,
     PLAIN,
     TEXT,
     TYPE,
@@ -33,6 +32,7 @@ from fsspeckit.core.rewrite.page_bytes import (
     PatchedChunk,
     Unknown,
     may_be_opened,
+    opened,
 )
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
@@ -76,12 +76,8 @@ def renumbered(read: ReadAt, chunk: Chunk, positions: Any, values: pa.Array, *, 
     """The chunk with these values at ascending positions; `None` if it has them already.
 
     The column is flat, and `optional` if it may hold nulls. If that takes more than other numbers, it is `Unknown`."""
-    if values.null_count:
-        raise Unknown
-    try:
-        return _Column(ChunkPages.of(read, chunk, optional=optional)).with_values(positions, values)
-    except NOT_UNDERSTOOD as why:
-        raise Unknown from why
+    with opened(read, chunk, values, optional=optional) as stored:
+        return _Column(stored).with_values(positions, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +97,19 @@ class _Column:
         if self._distinct * _ROWS_PER_VALUE > sum(page.values for page in self._data_pages):
             raise Unknown
         new = self._numbers_of(values)
-        opened = [self._open(page) for page in self._data_pages]
-        numbers = PackedPages([page.numbers for page in opened])
+        pages = [self._open(page) for page in self._data_pages]
+        numbers = PackedPages([page.numbers for page in pages])
         places = numbers.places(positions)
         old = numbers.at(places)
         if np.array_equal(old, new):
             return None
         if (new > places.masks).any():
             raise Unknown
-        self._check_all_stay(opened, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)
-        pages = [self.stored.kept(page) for page in self.stored.pages if page.is_dictionary]
-        for page, body in zip(opened, numbers.replaced(places, old, new), strict=True):
-            pages.append(self.stored.changed(page.page, page.levels, body, page.page.encoding))
-        return self.stored.put_together(pages, {}, self._gained(old, new))
+        self._check_all_stay(pages, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)
+        placed = [self.stored.kept(page) for page in self.stored.pages if page.is_dictionary]
+        for page, body in zip(pages, numbers.replaced(places, old, new), strict=True):
+            placed.append(self.stored.changed(page.page, page.levels, body, page.page.encoding))
+        return self.stored.put_together(placed, {}, self._gained(old, new))
 
     @property
     def _is_flag(self) -> bool:
@@ -177,12 +173,12 @@ class _Column:
             raise Unknown
         return _OpenPage(page, levels, numbers)
 
-    def _check_all_stay(self, opened: list[_OpenPage], positions: list[Any], old: Any, new: Any) -> None:
+    def _check_all_stay(self, pages: list[_OpenPage], positions: list[Any], old: Any, new: Any) -> None:
         """Every value that comes or goes has to be in a row that does not change. Few pages tell, as a rule."""
         nobody, first = self._distinct, 0
         sought = np.zeros(nobody + 1, dtype=bool)
         sought[old] = sought[new] = True
-        for page, changed in zip(opened, positions, strict=True):
+        for page, changed in zip(pages, positions, strict=True):
             others = page.numbers.every()
             others[changed - first] = nobody
             sought[others] = False
