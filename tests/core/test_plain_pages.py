@@ -191,8 +191,12 @@ def test_pages_in_which_no_row_changes_are_copied(tmp_path: Path, outcomes: list
     values = column_of(kind)
     lake = lake_of(tmp_path / "lake", values, use_dictionary=True, dictionary_pagesize_limit=4096)
     before = pages_of(lake / "f.parquet")
-    check_changed(lake, outcomes, values, new_values(kind), CHANGED)
+    result = change(lake, new_values(kind), CHANGED)
+    assert [type(outcome) for outcome in outcomes] == [PatchedChunk]
+    check(lake, replaced(values, new_values(kind), CHANGED))
     after = pages_of(lake / "f.parquet")
+    written = sum(len(a) for a, b in zip(after, before, strict=True) if a != b)
+    assert 0 < result.bytes_encoded - written < 4096  # the footer
     assert len(after) == len(before) > 10
     assert 1 <= sum(a != b for a, b in zip(after, before, strict=True)) <= 2
     assert after[0] == before[0]  # the dictionary, which no changed row goes by

@@ -52,10 +52,12 @@ _NOT_UNDERSTOOD = (spans.CannotCopy, pa.ArrowException, OSError, ValueError, Loo
 
 @dataclass(frozen=True, slots=True)
 class PatchedChunk:
-    """The bytes of a column chunk in which some rows were changed, in pieces, and its entry in a footer."""
+    """The bytes of a column chunk in which some rows were changed, in pieces, and its entry in a footer; so many of the
+    bytes were copied."""
 
     pieces: list[Bytes]
     chunk: Chunk
+    copied: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class NewPage:
     pieces: tuple[Bytes, ...]
     plain_size: int
     kind: tuple[int, int]
+    is_copy: bool = False
 
 
 def may_be_opened(chunk: Chunk, dtype: pa.DataType) -> bool:
@@ -166,7 +169,8 @@ class ChunkPages:
 
     def kept(self, page: Page) -> NewPage:
         """A page as it is."""
-        return NewPage((self.read(page.at, page.end - page.at),), page.begin - page.at + page.plain_size, _kind(page))
+        whole = self.read(page.at, page.end - page.at)
+        return NewPage((whole,), page.begin - page.at + page.plain_size, _kind(page), is_copy=True)
 
     def changed(self, page: Page, levels: bytes, body: bytes, encoding: int) -> NewPage:
         """A page with another body: its header, without statistics, and what follows it."""
@@ -204,7 +208,8 @@ class ChunkPages:
             grown = thrift.I64, thrift.field(told, TEXT_BYTES, thrift.I64) + text_bytes
             metadata[SIZES] = thrift.STRUCT, {**told, TEXT_BYTES: grown}
         entry = {**self.chunk.entry, spans.META_DATA: (thrift.STRUCT, metadata)}
-        return PatchedChunk(pieces, Chunk(entry, _BEGIN, sum(sizes)))
+        copied = sum(size for size, page in zip(sizes, pages, strict=True) if page.is_copy)
+        return PatchedChunk(pieces, Chunk(entry, _BEGIN, sum(sizes)), copied)
 
     def encodings_of(self, pages: Iterable[NewPage]) -> thrift.Struct:
         """What the metadata say of how pages are encoded."""

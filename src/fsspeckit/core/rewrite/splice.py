@@ -231,6 +231,7 @@ class SplicedFile(Writer):
             (leaf,) = self._old.leaves[names[0]]
             self._check_dictionary(self._old.chunks[group][leaf], encoded.chunk)
             self._patched = True
+            self.copied += encoded.copied
             return {leaf: _Piece(_Pieces(encoded.pieces), encoded.chunk)}
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
