@@ -23,8 +23,8 @@ from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 _PAGE_TYPE, _PLAIN_SIZE, _COMPRESSED_SIZE, _CHECKSUM = 1, 2, 3, 4
 _LEVELS_ENCODING, _REPETITIONS_ENCODING = 3, 4
 _PAGE_NULLS, _PAGE_ROWS, _LEVELS_SIZE, _REPETITIONS_SIZE, _IS_COMPRESSED = 2, 3, 5, 6, 7
-TYPE, _CODEC, STATISTICS, _ENCODING_STATS, SIZES = 1, 4, 12, 13, 16
-NULLS, TEXT_BYTES = 3, 1
+TYPE, _CODEC, STATISTICS, _ENCODING_STATS, _SIZES = 1, 4, 12, 13, 16
+NULLS, _TEXT_BYTES = 3, 1
 PLAIN, _RLE, _BIT_PACKED, _UNSIGNED = 0, 3, 4, 0xFFFFFFFF
 _OF_LEVELS = {_RLE, _BIT_PACKED}
 # Fields that the headers of data pages of either version have to have.
@@ -203,10 +203,10 @@ class ChunkPages:
         metadata.pop(spans.DICTIONARY_PAGE, None)
         if before_data:
             metadata[spans.DICTIONARY_PAGE] = thrift.I64, _BEGIN
-        if SIZES in metadata and TEXT_BYTES in metadata[SIZES][1]:
-            told = metadata[SIZES][1]
-            grown = thrift.I64, thrift.field(told, TEXT_BYTES, thrift.I64) + text_bytes
-            metadata[SIZES] = thrift.STRUCT, {**told, TEXT_BYTES: grown}
+        if _SIZES in metadata and _TEXT_BYTES in metadata[_SIZES][1]:
+            told = metadata[_SIZES][1]
+            grown = thrift.I64, thrift.field(told, _TEXT_BYTES, thrift.I64) + text_bytes
+            metadata[_SIZES] = thrift.STRUCT, {**told, _TEXT_BYTES: grown}
         entry = {**self.chunk.entry, spans.META_DATA: (thrift.STRUCT, metadata)}
         copied = sum(size for size, page in zip(sizes, pages, strict=True) if page.is_copy)
         return PatchedChunk(pieces, Chunk(entry, _BEGIN, sum(sizes)), copied)

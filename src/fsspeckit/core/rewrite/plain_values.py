@@ -68,7 +68,7 @@ def kind_of(dtype: pa.DataType) -> Kind:
     if t.is_string(dtype) or t.is_binary(dtype):
         return TextKind()
     sign = "f" if t.is_floating(dtype) else "u" if t.is_unsigned_integer(dtype) else "i"
-    return NumberKind(dtype, np.dtype(f"<u{dtype.bit_width // 8}"), np.dtype(f"<{sign}{dtype.bit_width // 8}"))
+    return NumberKind(np.dtype(f"<u{dtype.bit_width // 8}"), np.dtype(f"<{sign}{dtype.bit_width // 8}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,6 @@ class Texts:
 class NumberKind:
     """Numbers as `bits`, which compare as `order`."""
 
-    dtype: pa.DataType
     bits: np.dtype[Any]
     order: np.dtype[Any]
 

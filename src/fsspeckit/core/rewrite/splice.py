@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core.rewrite.layout import Layout
-from fsspeckit.core.rewrite.page_bytes import Bytes, PatchedChunk
+from fsspeckit.core.rewrite.page_bytes import STATISTICS, TYPE, Bytes, PatchedChunk
 from fsspeckit.core.rewrite.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.target import spans, thrift
@@ -30,7 +30,7 @@ from fsspeckit.core.target.tail import MAGIC, footer_bytes
 # Further field numbers of FileMetaData, RowGroup and ColumnMetaData in parquet.thrift
 _KEY_VALUE, _CREATED_BY, _ORDERS = 5, 6, 7
 _BYTES, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED = 2, 4, 5, 6
-_TYPE, _PATH, _STATISTICS = 1, 3, 12
+_PATH = 3
 # For encoded columns beside their values: headers of pages, dictionaries, indexes. What takes more is encoded again.
 _MORE_ROOM = 1 << 20
 # Rows that are encoded at once: as many as PyArrow does by itself, and at most what it puts into a page; of long values
@@ -244,10 +244,10 @@ class SplicedFile(Writer):
         lifted = {}
         for leaf, entry in zip(leaves, groups[0][spans.COLUMNS][1][1], strict=True):
             chunk, old = Chunk.of(entry), self._old.chunks[group][leaf]
-            if chunk.metadata[_TYPE] != old.metadata[_TYPE]:  # some readers do not bear a mixture
-                raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[_TYPE][1]} is new")
+            if chunk.metadata[TYPE] != old.metadata[TYPE]:  # some readers do not bear a mixture
+                raise CannotCopy(f"A column would be stored as two physical types, {chunk.metadata[TYPE][1]} is new")
             self._check_dictionary(old, chunk)
-            known = {} if encoded.statistics is None else {_STATISTICS: (thrift.STRUCT, encoded.statistics)}
+            known = {} if encoded.statistics is None else {STATISTICS: (thrift.STRUCT, encoded.statistics)}
             entry[spans.META_DATA] = thrift.STRUCT, {**chunk.metadata, **known, _PATH: old.metadata[_PATH]}
             lifted[leaf] = _Piece(encoded, chunk)
         return lifted
