@@ -33,8 +33,8 @@ def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
     packed = Packed.of(before + in_runs(numbers, width) + b"!", len(before), width, count)
     assert packed is not None
     assert packed.every().tolist() == numbers
-    pages = PackedPages([packed])
     for share in (1.0, 0.5, 0.02):
+        pages = PackedPages([packed])
         positions = np.array([i for i in range(count) if random.random() < share], dtype=np.int64)
         places = pages.places(positions)
         old = pages.at(places)
@@ -44,7 +44,7 @@ def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
         expected = list(numbers)
         for position, number in zip(positions.tolist(), new.tolist(), strict=True):
             expected[position] = number
-        assert pages.replaced(places, old, new) == [before + in_runs(expected, width) + b"!"]
+        assert pages.replace(places, old, new) == [before + in_runs(expected, width) + b"!"]
 
 
 def test_pages_of_other_widths_and_sizes() -> None:
@@ -67,7 +67,7 @@ def test_pages_of_other_widths_and_sizes() -> None:
     for i, (width, count, groups) in enumerate(kinds):
         expected.append(bytes(i) + in_runs(flat[first : first + count], width, groups))
         first += count
-    assert pages.replaced(places, old, new) == expected
+    assert pages.replace(places, old, new) == expected
 
 
 def test_numbers_without_headers() -> None:

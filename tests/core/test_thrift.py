@@ -192,6 +192,9 @@ def test_numbers_of_a_struct_as_a_full_decode_gives_them() -> None:
     numbers = {1: 0, 2: 1 << 20, 3: -7, -5: {1: 300, 2: True, 60: 9}, 9: 64}
     assert thrift.numbers_at(b"??" + raw + b"more", 2) == (numbers, 2 + len(raw))
     assert thrift.decode_at(b"??" + raw + b"more", 2) == (header, 2 + len(raw))
+    assert thrift.numbers_at(thrift.of_numbers(numbers), 0) == (numbers, len(thrift.of_numbers(numbers)))
+    plain = {1: (thrift.I32, -1), 5: (thrift.STRUCT, {60: (thrift.FALSE, None)}), 6: (thrift.TRUE, None)}
+    assert thrift.of_numbers({6: True, 1: -1, -5: {60: False}}) == thrift.encode(plain)
     for end in range(len(raw)):
         assert thrift.numbers_at(raw[:end], 0) is None
         assert thrift.decode_at(raw[:end], 0) is None

@@ -1,20 +1,18 @@
 """Columns of a row group that are changed within their pages: if few rows of many change, most bytes stay as they are.
 
-Flags, and columns whose values stand in the pages themselves (`plain_pages`), are not even decoded. Of columns that go
-by a small dictionary the numbers in the pages are exchanged (`renumber`), after they were decoded and compared as all
-others.
+These are columns that go by a small dictionary, or are flags, whose numbers are exchanged (`renumber`), and columns
+whose values stand in the pages themselves (`plain_pages`). They are not decoded.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import types as t
 
 from fsspeckit.core.rewrite.page_bytes import PatchedChunk, Unknown
 from fsspeckit.core.rewrite.plain_pages import has_plain_pages, with_values
@@ -25,6 +23,8 @@ from fsspeckit.core.values import arrays
 
 # Of fewer rows, or if more of them are replaced than one in so many, it is quicker to decode them all.
 MANY_ROWS, SPARSE = 8192, 8
+
+Patch = Callable[..., PatchedChunk | None]
 
 
 @dataclass(frozen=True)
@@ -43,38 +43,24 @@ class InPages:
         """Those of the columns that could be changed as they are stored, or `None` if they have the values already."""
         told: dict[str, PatchedChunk | None] = {}
         for name in self._undecoded.keys() & names:
-            patch = renumbered if t.is_boolean(self.types[name]) else with_values
+            patch, chunk = self._undecoded[name]
             with contextlib.suppress(Unknown, arrays.DoesNotFit):
-                told[name] = patch(*self._change(name, self._undecoded[name]), optional=self.old.may_be_null(name))
+                values = arrays.one_array(arrays.cast(self.rows.column(name), self.types[name]))
+                optional = self.old.may_be_null(name)
+                told[name] = patch(reader_of(self.old.file), chunk, self.positions, values, optional=optional)
         return told
 
-    def numbered(self, names: Collection[str]) -> dict[str, PatchedChunk]:
-        """Those of the columns, which were decoded and are to change, that could be changed so."""
-        told: dict[str, PatchedChunk] = {}
-        for name in self._small.keys() & names if names else ():
-            with contextlib.suppress(Unknown, arrays.DoesNotFit):
-                chunk = renumbered(*self._change(name, self._small[name]), optional=self.old.may_be_null(name))
-                told |= {name: chunk} if chunk is not None else {}
+    @cached_property
+    def _undecoded(self) -> dict[str, tuple[Patch, Chunk]]:
+        """The columns that may be changed so, as far as the footer tells."""
+        if self.count < MANY_ROWS or len(self.positions) * SPARSE > self.count:
+            return {}
+        flat = self.old.flat_chunks(self.group)
+        chunks = {name: flat[name] for name in flat.keys() & self.names}
+        small, told = small_chunks(chunks, self.count), {}
+        for name, chunk in chunks.items():
+            if name in small and goes_by_numbers(chunk, self.types[name]):
+                told[name] = renumbered, chunk
+            elif has_plain_pages(chunk, self.types[name], self.positions):
+                told[name] = with_values, chunk
         return told
-
-    def _change(self, name: str, chunk: Chunk) -> tuple[Any, Chunk, Any, pa.Array]:
-        values = arrays.one_array(arrays.cast(self.rows.column(name), self.types[name]))
-        return reader_of(self.old.file), chunk, self.positions, values
-
-    @cached_property
-    def _flat(self) -> dict[str, Chunk]:
-        is_sparse = self.count >= MANY_ROWS and len(self.positions) * SPARSE <= self.count
-        flat = self.old.flat_chunks(self.group) if is_sparse else {}
-        return {name: flat[name] for name in flat.keys() & self.names}
-
-    @cached_property
-    def _undecoded(self) -> dict[str, Chunk]:
-        return {name: chunk for name, chunk in self._flat.items() if self._is_undecoded(chunk, self.types[name])}
-
-    def _is_undecoded(self, chunk: Chunk, dtype: pa.DataType) -> bool:
-        return goes_by_numbers(chunk, dtype) if t.is_boolean(dtype) else has_plain_pages(chunk, dtype, self.positions)
-
-    @cached_property
-    def _small(self) -> dict[str, Chunk]:
-        small = {name: self._flat[name] for name in small_chunks(self._flat, self.count) - self._undecoded.keys()}
-        return {name: chunk for name, chunk in small.items() if goes_by_numbers(chunk, self.types[name])}

@@ -337,7 +337,7 @@ class _Merge:
         self.changed.update(changed)
         others = [n for n in names if n not in undecoded]
         differing = self._differing(touched, self._read(touched.group, others)) if others else {}
-        return {**differing, **in_pages.numbered(differing), **changed}
+        return {**differing, **changed}
 
     def _in_pages(self, touched: _Touched, old: OldFile) -> InPages:
         names = self._compared - set(self.shape.keys) if self._is_local else ()

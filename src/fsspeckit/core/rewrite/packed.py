@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -57,10 +56,23 @@ class Packed:
         groups = -(-count // _GROUP)
         return cls(data, begin - 1, width, count, groups) if begin + groups * width <= len(data) else None
 
+    @property
+    def limit(self) -> int:
+        """All of the numbers are below it."""
+        return 1 << self.width
+
     def every(self) -> Any:
-        """All of the numbers."""
-        begin, shift = _every_place(self.begin, self.width, self.groups, self.count)
-        return (_together(self.data + bytes(_TOGETHER))[begin] >> shift) & np.uint32((1 << self.width) - 1)
+        """All of the numbers: in every eight of them, each has a place of its own."""
+        length, width = 1 + self.groups * self.width, self.width
+        runs = -(-self.count // (self.groups * _GROUP))
+        data = self.data + bytes(length + _TOGETHER)
+        numbers = np.empty((runs, self.groups, _GROUP), np.uint32)
+        for place in range(_GROUP):
+            byte, shift = divmod(place * width, 8)
+            begun = np.ndarray(numbers.shape[:2], "<u4", data, self.begin + 1 + byte, (length, width))
+            np.right_shift(begun, shift, numbers[..., place])
+        numbers &= np.uint32(self.limit - 1)
+        return numbers.ravel()[: self.count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class PackedPages:
     def __init__(self, pages: Sequence[Packed]) -> None:
         sizes, counts = ([len(page.data) for page in pages], [page.count for page in pages])
         self._ends, self.firsts = np.cumsum(sizes), np.cumsum([0, *counts])
-        self._data = b"".join([*(page.data for page in pages), bytes(_TOGETHER)])
+        self._data = bytearray().join([*(page.data for page in pages), bytes(_TOGETHER)])
         self._begins = self._ends - sizes + [page.begin for page in pages]
         self._widths, self._groups = (np.array(n) for n in zip(*((p.width, p.groups) for p in pages), strict=True))
 
@@ -92,17 +104,17 @@ class PackedPages:
     def at(self, places: Places) -> Any:
         return (_together(self._data)[places.bytes] >> places.shifts) & places.masks
 
-    def replaced(self, places: Places, old: Any, new: Any) -> list[bytes]:
-        """The data of the pages with other numbers at ascending places; `new` have to be as narrow as all others."""
-        data = bytearray(self._data)
+    def replace(self, places: Places, old: Any, new: Any) -> list[memoryview]:
+        """Put other numbers at ascending places, `new` ones as narrow as all others. The data of the pages then."""
         bits = (old ^ new) << places.shifts
         if (np.diff(places.bytes) >= _TOGETHER).all():
-            _together(data)[places.bytes] ^= bits
+            _together(self._data)[places.bytes] ^= bits
         else:  # neighbours share a byte
-            single = np.frombuffer(data, np.uint8)
+            single = np.frombuffer(self._data, np.uint8)
             for byte in range(_TOGETHER):
                 np.bitwise_xor.at(single, places.bytes + byte, (bits >> np.uint32(8 * byte)).astype(np.uint8))
-        return [bytes(data[begin:end]) for begin, end in pairwise([0, *self._ends.tolist()])]
+        whole = memoryview(self._data)
+        return [whole[begin:end] for begin, end in pairwise([0, *self._ends.tolist()])]
 
 
 def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:
@@ -114,9 +126,3 @@ def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:
 def _together(data: bytes | bytearray) -> Any:
     """Each byte, together with those that follow it."""
     return np.ndarray(len(data) - _TOGETHER + 1, "<u4", data, strides=(1,))
-
-
-@lru_cache(maxsize=64)
-def _every_place(begin: int, width: int, groups: int, count: int) -> tuple[Any, Any]:
-    bits = _first_bits(begin, width, groups, np.arange(count))
-    return bits >> 3, (bits & 7).astype(np.uint32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
@@ -39,7 +39,7 @@ _BEGIN = 4
 # Chunks of up to this size are read at once.
 _AT_ONCE = 1 << 20
 
-Bytes = bytes | pa.Buffer
+Bytes = bytes | memoryview | pa.Buffer
 
 
 class Unknown(Exception):
@@ -172,7 +172,7 @@ class ChunkPages:
         whole = self.read(page.at, page.end - page.at)
         return NewPage((whole,), page.begin - page.at + page.plain_size, _kind(page), is_copy=True)
 
-    def changed(self, page: Page, levels: bytes, body: bytes, encoding: int) -> NewPage:
+    def changed(self, page: Page, levels: bytes, body: bytes | memoryview, encoding: int) -> NewPage:
         """A page with another body: its header, without statistics, and what follows it."""
         codec = self._codec_of(page)
         stored = body if codec is None else codec.compress(body)
@@ -183,7 +183,7 @@ class ChunkPages:
             header[_CHECKSUM] = checksum - (_UNSIGNED + 1 if checksum > _UNSIGNED // 2 else 0)
         own = {number: value for number, value in page.own.items() if number > 0}
         own[page.encoding_field] = encoding
-        written = thrift.encode({**_fields(header), page.own_field: (thrift.STRUCT, _fields(own))})
+        written = thrift.of_numbers({**header, -page.own_field: own})
         plain_size = len(written) + len(levels) + len(body)
         return NewPage((written, levels, stored), plain_size, (page.header[_PAGE_TYPE], encoding))
 
@@ -217,7 +217,10 @@ class ChunkPages:
         told = {encoding for _, encoding in counted} | {_RLE}
         changes: thrift.Struct = {spans.ENCODINGS: (thrift.LIST, (thrift.I32, sorted(told)))}
         if _ENCODING_STATS in self.chunk.metadata:
-            stats = [_fields({1: kind, 2: encoding, 3: n}) for (kind, encoding), n in sorted(counted.items())]
+            stats = [
+                {number: (thrift.I32, value) for number, value in enumerate((*kind, count), 1)}
+                for kind, count in sorted(counted.items())
+            ]
             changes[_ENCODING_STATS] = thrift.LIST, (thrift.STRUCT, stats)
         return changes
 
@@ -245,12 +248,5 @@ def decompressed_size(data: bytes, codec: int) -> int:
 @lru_cache(maxsize=64)
 def _all_present(count: int) -> bytes:
     """The definition levels of values none of which is null, as writers have them: one run."""
-    header = thrift.encode({1: (thrift.I32, count)})[1:-1]  # twice the count, as a number of seven bits a byte
+    header = thrift.of_numbers({1: count})[1:-1]  # twice the count, as a number of seven bits a byte
     return header + b"\1"
-
-
-def _fields(numbers: Mapping[int, int | bool]) -> thrift.Struct:
-    return {
-        number: (thrift.TRUE if value else thrift.FALSE, None) if isinstance(value, bool) else (thrift.I32, value)
-        for number, value in numbers.items()
-    }

@@ -5,8 +5,8 @@ that takes a third of the time. It is done if the column still has all the value
 dictionary and its statistics are true of it as they are, and nothing that was overwritten stays in the file. Flags are
 such numbers by themselves.
 
-Columns with a dictionary were read before, to be compared: so it is PyArrow that tells of damaged pages, and of numbers
-that mean no value. Every flag means one.
+The column is not decoded, not even to be compared. All of its pages are opened, and every number in them has to mean a
+value: where one does not, PyArrow is left to read the column and tell.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from fsspeckit.core.rewrite.page_bytes import (
 )
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
+from fsspeckit.core.values.equality import identical
 
 # Rows for each value of a dictionary, below which some value will hardly stay.
 _ROWS_PER_VALUE = 16
@@ -101,13 +102,13 @@ class _Column:
         numbers = PackedPages([page.numbers for page in pages])
         places = numbers.places(positions)
         old = numbers.at(places)
-        if np.array_equal(old, new):
+        if np.array_equal(old, new) or self._mean(old, values):
             return None
         if (new > places.masks).any():
             raise Unknown
         self._check_all_stay(pages, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)
         placed = [self.stored.kept(page) for page in self.stored.pages if page.is_dictionary]
-        for page, body in zip(pages, numbers.replaced(places, old, new), strict=True):
+        for page, body in zip(pages, numbers.replace(places, old, new), strict=True):
             placed.append(self.stored.changed(page.page, page.levels, body, page.page.encoding))
         return self.stored.put_together(placed, {}, self._gained(old, new))
 
@@ -137,23 +138,26 @@ class _Column:
     def _numbers_of(self, values: pa.Array) -> Any:
         if self._is_flag:
             return values.cast(pa.uint32()).to_numpy()
-        if self._is_text:
-            values, dictionary = values.cast(pa.binary()), pa.array(self._dictionary)
-        else:
-            dictionary = pa.array(self._dictionary)
-            values = values.view(dictionary.type)
-        numbers = pc.index_in(values, dictionary)
+        values = values.cast(pa.binary()) if self._is_text else values.view(self._dictionary.type)
+        numbers = pc.index_in(values, self._dictionary)
         if numbers.null_count:
             raise Unknown
         return numbers.to_numpy().astype(np.uint32)
 
+    def _mean(self, numbers: Any, values: pa.Array) -> bool:
+        """Do numbers mean these values? One may have several of them, and NaN has many bits."""
+        if self._is_flag or numbers.max(initial=0) >= self._distinct:
+            return False
+        meant = self._dictionary.take(pa.array(numbers))
+        return identical(meant.cast(values.type) if self._is_text else meant.view(values.type), values)
+
     @cached_property
-    def _dictionary(self) -> Any:
+    def _dictionary(self) -> pa.Array:
         """Text, or the bits of numbers."""
         page = self.stored.pages[0]
         data = self.stored.decompressed(page)
         if not self._is_text:
-            return np.frombuffer(data, f"u{WIDTHS[self.stored.physical]}", page.values)
+            return pa.array(np.frombuffer(data, f"u{WIDTHS[self.stored.physical]}", page.values))
         texts, at = [], 0
         for _ in range(page.values):
             begin = at + 4
@@ -161,7 +165,7 @@ class _Column:
             texts.append(data[begin:at])
         if at > len(data):
             raise Unknown
-        return texts
+        return pa.array(texts, pa.binary())
 
     def _open(self, page: Page) -> _OpenPage:
         levels, body, at = self.stored.open(page)
@@ -174,22 +178,27 @@ class _Column:
         return _OpenPage(page, levels, numbers)
 
     def _check_all_stay(self, pages: list[_OpenPage], positions: list[Any], old: Any, new: Any) -> None:
-        """Every value that comes or goes has to be in a row that does not change. Few pages tell, as a rule."""
+        """Every value that comes or goes has to be in a row that does not change, which few pages tell as a rule; and
+        every number has to mean a value."""
         nobody, first = self._distinct, 0
         sought = np.zeros(nobody + 1, dtype=bool)
-        sought[old] = sought[new] = True
+        sought[old] = sought[new] = is_sought = True
         for page, changed in zip(pages, positions, strict=True):
-            others = page.numbers.every()
-            others[changed - first] = nobody
-            sought[others] = False
-            if not sought[:nobody].any():
-                return
+            if is_sought or page.numbers.limit > nobody:
+                others = page.numbers.every()
+                if others.max(initial=0) >= nobody:
+                    raise Unknown
+                if is_sought:
+                    others[changed - first] = nobody
+                    sought[others] = False
+                    is_sought = bool(sought[:nobody].any())
             first += page.numbers.count
-        raise Unknown
+        if is_sought:
+            raise Unknown
 
     def _gained(self, old: Any, new: Any) -> int:
         """The bytes of text that the column has more than before."""
         if not self._is_text:
             return 0
-        lengths = np.array([len(text) for text in self._dictionary])
+        lengths = pc.binary_length(self._dictionary).to_numpy()
         return int(lengths[new].sum() - lengths[old].sum())
