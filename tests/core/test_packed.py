@@ -24,6 +24,11 @@ def in_runs(numbers: list[int], width: int, groups: int = LONGEST) -> bytes:
     return b"".join(bytes([-(-len(run) // 8) << 1 | 1]) + pack(run, width) for run in runs)
 
 
+def every_of(pages: list[Packed]) -> list[tuple[int, list[int]]]:
+    """The numbers, which come in whatever order, and up to where."""
+    return [(position, sorted(numbers.tolist())) for position, numbers in PackedPages(pages).every()]
+
+
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 503, 504, 505, 1008, 1500])
 @pytest.mark.parametrize("width", [0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 25])
 def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
@@ -33,6 +38,7 @@ def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
     packed = Packed.of(before + in_runs(numbers, width) + b"!", len(before), width, count)
     assert packed is not None
     assert packed.every().tolist() == numbers
+    assert every_of([packed]) == [(len(numbers), sorted(numbers))]
     for share in (1.0, 0.5, 0.02):
         pages = PackedPages([packed])
         positions = np.array([i for i in range(count) if random.random() < share], dtype=np.int64)
@@ -54,7 +60,15 @@ def test_pages_of_other_widths_and_sizes() -> None:
         Packed.of(bytes(i) + in_runs(some, width, groups), i, width, count)
         for i, (some, (width, count, groups)) in enumerate(zip(numbers, kinds, strict=True))
     ]
-    pages = PackedPages([page for page in made if page is not None])
+    found = [page for page in made if page is not None]
+    pages = PackedPages(found)
+    ends = np.cumsum([len(some) for some in numbers]).tolist()
+    assert every_of(found) == [(end, sorted(some)) for end, some in zip(ends, numbers, strict=True)]
+    assert every_of(found[:1] * 4 + found[2:3]) == [
+        (700, sorted(numbers[0])),
+        (2800, sorted(numbers[0] * 3)),
+        (2809, sorted(numbers[2])),
+    ]
     flat = [number for some in numbers for number in some]
     positions = np.array(sorted(random.sample(range(len(flat)), 400)))
     places = pages.places(positions)
@@ -75,6 +89,7 @@ def test_numbers_without_headers() -> None:
     packed = Packed.one_run(b"?" + pack(numbers, 1), 1, 1, 77)
     assert packed is not None
     assert packed.every().tolist() == numbers
+    assert every_of([packed]) == [(len(numbers), sorted(numbers))]
     assert Packed.one_run(b"?" + pack(numbers, 1)[:-1], 1, 1, 77) is None
 
 

@@ -64,7 +64,6 @@ PLACES = {
 @pytest.mark.parametrize("long", [0, 200])
 def test_as_if_row_by_row(name: str, places: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patch, "_LONG_PIECES", long)
-    monkeypatch.setattr(patch, "_LONG_SLICES", long)
     positions = np.array(PLACES[places], dtype=np.int64)
     old, new = _column(name, ROWS), _column(name, len(positions), 1)
     expected = _shown(old)

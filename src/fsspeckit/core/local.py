@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -15,6 +14,7 @@ import pyarrow as pa
 from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Replace, Shape
+from fsspeckit.core.parallel import side_by_side
 from fsspeckit.core.spool.exchange import Dealt, Read, Send, Step, Task, pull
 from fsspeckit.core.spool.keyset import IndexedKeys, KeySet
 from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed, held_part
@@ -57,10 +57,7 @@ class LocalEngine:
             return []
         heaviest = max(map(weight, items)) or 1
         workers = max(1, min(self.parallelism, len(items), self.memory_bound // heaviest))
-        if workers == 1:
-            return [function(item) for item in items]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(function, items))
+        return side_by_side(function, items, workers, of=self.parallelism)
 
     def exchange(
         self,

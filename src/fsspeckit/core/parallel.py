@@ -1,12 +1,15 @@
-"""Threads that do not run away: a few items ahead of the one being used, and no more."""
+"""Threads that do not run away: a few items ahead of the one being used, and no more; and crews, which stay."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,3 +61,101 @@ def in_handfuls(
             for more in pool.map(function, handfuls):
                 results += more
     return results
+
+
+def side_by_side(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int, of: int | None = None
+) -> list[Result]:
+    """`map` by some `of` the threads of this thread's crew.
+
+    One of a crew that has more to do than one can does it with those that have nothing to do, and waits for nobody who
+    has not begun: so whoever finds no more files helps with the columns of the last one.
+
+    >>> side_by_side(str, [1, 2, 3], 2)
+    ['1', '2', '3']
+    """
+    if workers == 1:
+        return [function(item) for item in items]
+    work, own = _Work(function, items), _own_crew()
+    crew = own or _crew(of or workers)
+    others = [crew.submit(work) for _ in range(workers - 1 if own else workers)]
+    try:
+        if own:
+            work()
+            others = [other for other in others if not other.cancel()]
+        wait(others)
+    finally:
+        work.is_over = True
+        wait(others)
+    return work.results()
+
+
+class _Work(Generic[Item, Result]):
+    """Whoever calls it does one item after the other, until there are no more or one fails."""
+
+    def __init__(self, function: Callable[[Item], Result], items: Iterable[Item]) -> None:
+        self._function, self._items, self._lock = function, enumerate(items), threading.Lock()
+        self._done: dict[int, Result] = {}
+        self._failed: dict[int, BaseException] = {}
+        self.is_over = False
+
+    def __call__(self) -> None:
+        while not self.is_over:
+            with self._lock:
+                numbered = next(self._items, None)
+            if numbered is None:
+                return
+            number, item = numbered
+            try:
+                self._done[number] = self._function(item)
+            except BaseException as error:
+                self._failed[number], self.is_over = error, True
+
+    def results(self) -> list[Result]:
+        """In the order of the items."""
+        if self._failed:
+            raise self._failed[min(self._failed)]
+        return [self._done[number] for number in range(len(self._done))]
+
+
+class _Crew:
+    """The threads that work for one: who merges in several threads has as many crews.
+
+    They stay as long as that thread. To start one takes a while; and memory that a thread has freed is at hand for it,
+    where that of one that ended had to be taken from the system again: a merge of 36 MiB took 200.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._pool = ThreadPoolExecutor(size, "fsspeckit", _belong_to, (weakref.ref(self),))
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        return self._pool.submit(work)
+
+
+_mine = threading.local()
+"""Of a thread: the `crew` that works for it, and of one in a crew, how to find that (`own`)."""
+
+
+def _belong_to(crew: weakref.ref[_Crew]) -> None:
+    _mine.own = crew
+
+
+def _own_crew() -> _Crew | None:
+    own: Callable[[], _Crew | None] = getattr(_mine, "own", lambda: None)
+    return own()
+
+
+def _crew(size: int) -> _Crew:
+    crew: _Crew | None = getattr(_mine, "crew", None)
+    if crew is None or crew.size != size:
+        crew = _mine.crew = _Crew(size)
+    return crew
+
+
+def _forget() -> None:
+    global _mine
+    _mine = threading.local()
+
+
+os.register_at_fork(after_in_child=_forget)  # a forked child has no thread but its own

@@ -7,12 +7,14 @@ long as the first one, but for the last: so writers pack numbers that do not rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
+
+from fsspeckit.core.values import arrays
 
 # A number begins anywhere in a byte, and has to end within the four that are looked at together.
 _WIDEST, _TOGETHER = 25, 4
@@ -57,22 +59,13 @@ class Packed:
         return cls(data, begin - 1, width, count, groups) if begin + groups * width <= len(data) else None
 
     @property
-    def limit(self) -> int:
-        """All of the numbers are below it."""
-        return 1 << self.width
+    def run_bytes(self) -> int:
+        return 1 + self.groups * self.width
 
     def every(self) -> Any:
-        """All of the numbers: in every eight of them, each has a place of its own."""
-        length, width = 1 + self.groups * self.width, self.width
-        runs = -(-self.count // (self.groups * _GROUP))
-        data = self.data + bytes(length + _TOGETHER)
-        numbers = np.empty((runs, self.groups, _GROUP), np.uint32)
-        for place in range(_GROUP):
-            byte, shift = divmod(place * width, 8)
-            begun = np.ndarray(numbers.shape[:2], "<u4", data, self.begin + 1 + byte, (length, width))
-            np.right_shift(begun, shift, numbers[..., place])
-        numbers &= np.uint32(self.limit - 1)
-        return numbers.ravel()[: self.count]
+        """All of the numbers, in order."""
+        data = np.frombuffer(self.data + bytes(self.run_bytes + _TOGETHER), np.uint8)
+        return _unpacked(self, 1, data, self.begin).reshape(_GROUP, -1).T.ravel()[: self.count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +82,33 @@ class PackedPages:
 
     def __init__(self, pages: Sequence[Packed]) -> None:
         sizes, counts = ([len(page.data) for page in pages], [page.count for page in pages])
+        self._pages = pages
         self._ends, self.firsts = np.cumsum(sizes), np.cumsum([0, *counts])
-        self._data = bytearray().join([*(page.data for page in pages), bytes(_TOGETHER)])
+        beyond = max(page.run_bytes for page in pages) + _TOGETHER
+        self._data = arrays.room(int(self._ends[-1]) + beyond, np.uint8)
+        self._data[-beyond:] = 0
+        for page, end in zip(pages, self._ends.tolist(), strict=True):
+            self._data[end - len(page.data) : end] = np.frombuffer(page.data, np.uint8)
         self._begins = self._ends - sizes + [page.begin for page in pages]
         self._widths, self._groups = (np.array(n) for n in zip(*((p.width, p.groups) for p in pages), strict=True))
+
+    @property
+    def limit(self) -> int:
+        """All of the numbers are below it."""
+        return 1 << int(self._widths.max())
+
+    def every(self) -> Iterator[tuple[int, Any]]:
+        """All of the numbers, in whatever order: up to which position, and those since. The first page, which may tell
+        enough, comes alone; others that look alike come together."""
+        for _, alike in groupby(enumerate(self._pages), key=_looks):
+            numbered = list(alike)
+            first, page = numbered[0]
+            unpacked = _unpacked(page, len(numbered), self._data, int(self._begins[first]))
+            eights, rest = divmod(page.count, _GROUP)
+            numbers = arrays.room((_GROUP, len(numbered), eights), np.intp)
+            numbers[:] = unpacked[..., :eights]
+            some = np.append(numbers, unpacked[:rest, :, eights]) if rest else numbers.ravel()
+            yield int(self.firsts[first + len(numbered)]), some
 
     def places(self, positions: Any) -> Places:
         """Where the numbers at some positions are."""
@@ -107,14 +123,32 @@ class PackedPages:
     def replace(self, places: Places, old: Any, new: Any) -> list[memoryview]:
         """Put other numbers at ascending places, `new` ones as narrow as all others. The data of the pages then."""
         bits = (old ^ new) << places.shifts
-        if (np.diff(places.bytes) >= _TOGETHER).all():
-            _together(self._data)[places.bytes] ^= bits
-        else:  # neighbours share a byte
-            single = np.frombuffer(self._data, np.uint8)
-            for byte in range(_TOGETHER):
-                np.bitwise_xor.at(single, places.bytes + byte, (bits >> np.uint32(8 * byte)).astype(np.uint8))
+        near = np.diff(places.bytes, prepend=-_TOGETHER, append=places.bytes[-1:] + _TOGETHER) < _TOGETHER
+        shared = near[:-1] | near[1:]  # neighbours have a byte in common
+        _together(self._data)[places.bytes[~shared]] ^= bits[~shared]
+        for byte in range(_TOGETHER):
+            parts = (bits[shared] >> np.uint32(8 * byte)).astype(np.uint8)
+            np.bitwise_xor.at(self._data, places.bytes[shared] + byte, parts)
         whole = memoryview(self._data)
         return [whole[begin:end] for begin, end in pairwise([0, *self._ends.tolist()])]
+
+
+def _looks(numbered: tuple[int, Packed]) -> tuple[int, ...]:
+    """What pages that are unpacked together have in common."""
+    number, page = numbered
+    return number == 0, len(page.data), page.begin, page.width, page.count, page.groups
+
+
+def _unpacked(page: Packed, pages: int, data: Any, begin: int) -> Any:
+    """The numbers of some pages like this one, by their place in an eight of them, by page, and by eight."""
+    runs = -(-page.count // (page.groups * _GROUP))
+    shape, strides = (pages, runs, page.groups), (len(page.data), page.run_bytes, page.width)
+    numbers = arrays.room((_GROUP, *shape), np.uint32)
+    for place in range(_GROUP):
+        byte, shift = divmod(place * page.width, 8)
+        np.right_shift(np.ndarray(shape, "<u4", data, begin + 1 + byte, strides), shift, numbers[place])
+    numbers &= np.uint32((1 << page.width) - 1)
+    return numbers.reshape(_GROUP, pages, runs * page.groups)
 
 
 def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:
@@ -123,6 +157,6 @@ def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:
     return (begins + 1 + run * (1 + groups * widths)) * 8 + within * widths
 
 
-def _together(data: bytes | bytearray) -> Any:
+def _together(data: Any) -> Any:
     """Each byte, together with those that follow it."""
     return np.ndarray(len(data) - _TOGETHER + 1, "<u4", data, strides=(1,))

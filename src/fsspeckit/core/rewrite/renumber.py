@@ -106,7 +106,7 @@ class _Column:
             return None
         if (new > places.masks).any():
             raise Unknown
-        self._check_all_stay(pages, np.split(positions, np.searchsorted(positions, numbers.firsts[1:-1])), old, new)
+        self._check_all_stay(numbers, positions, old, new)
         placed = [self.stored.kept(page) for page in self.stored.pages if page.is_dictionary]
         for page, body in zip(pages, numbers.replace(places, old, new), strict=True):
             placed.append(self.stored.changed(page.page, page.levels, body, page.page.encoding))
@@ -177,22 +177,22 @@ class _Column:
             raise Unknown
         return _OpenPage(page, levels, numbers)
 
-    def _check_all_stay(self, pages: list[_OpenPage], positions: list[Any], old: Any, new: Any) -> None:
+    def _check_all_stay(self, numbers: PackedPages, positions: Any, old: Any, new: Any) -> None:
         """Every value that comes or goes has to be in a row that does not change, which few pages tell as a rule; and
         every number has to mean a value."""
-        nobody, first = self._distinct, 0
-        sought = np.zeros(nobody + 1, dtype=bool)
+        count, begin = self._distinct, 0
+        sought = np.zeros(count, dtype=bool)
         sought[old] = sought[new] = is_sought = True
-        for page, changed in zip(pages, positions, strict=True):
-            if is_sought or page.numbers.limit > nobody:
-                others = page.numbers.every()
-                if others.max(initial=0) >= nobody:
-                    raise Unknown
-                if is_sought:
-                    others[changed - first] = nobody
-                    sought[others] = False
-                    is_sought = bool(sought[:nobody].any())
-            first += page.numbers.count
+        for position, some in numbers.every():
+            if some.max(initial=0) >= count:
+                raise Unknown
+            if is_sought:
+                end = int(np.searchsorted(positions, position))
+                left = np.bincount(some, minlength=count) - np.bincount(old[begin:end], minlength=count)
+                sought &= left == 0
+                is_sought, begin = bool(sought.any()), end
+            if not is_sought and numbers.limit <= count:
+                return
         if is_sought:
             raise Unknown
 

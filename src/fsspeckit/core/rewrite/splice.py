@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core.parallel import side_by_side
 from fsspeckit.core.rewrite.layout import Layout
 from fsspeckit.core.rewrite.page_bytes import STATISTICS, TYPE, Bytes, PatchedChunk
 from fsspeckit.core.rewrite.writer import Writer, storable
@@ -176,11 +176,9 @@ class SplicedFile(Writer):
         """Copy a row group but for some columns, which are given whole and in the layout's plain types; one thread
         encodes a lot of them before it takes the next one."""
         new: dict[int, _Piece] = {}
-        with contextlib.ExitStack() as stack:
-            run = map if self._threads == 1 else stack.enter_context(ThreadPoolExecutor(self._threads)).map
-            for encoded in run(self._encode, lots):
-                for names, columns in encoded:
-                    new.update(self._lifted(group, names, columns))
+        for encoded in side_by_side(self._encode, lots, self._threads):
+            for names, columns in encoded:
+                new.update(self._lifted(group, names, columns))
         self._add(group, new)
 
     def _encode(self, lot: Lot) -> list[tuple[Sequence[str], _Encoded | PatchedChunk]]:
