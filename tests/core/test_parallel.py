@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -98,6 +98,30 @@ def test_the_first_error_counts_and_no_more_is_begun() -> None:
         side_by_side(fail, range(1000), 2)
     assert len(begun) <= 2
     assert side_by_side(str, range(3), 2) == ["0", "1", "2"]
+
+
+def test_items_that_fail_are_an_error() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        side_by_side(str, items(), 2)
+
+
+def test_where_no_thread_is_to_be_had_one_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def in_new_thread() -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        told.append(side_by_side(ident, range(4), 2))
+
+    told: list[list[int]] = []
+    thread = threading.Thread(target=in_new_thread)
+    thread.start()
+    thread.join()
+    assert told == [[thread.ident] * 4]
 
 
 def test_an_error_in_a_column_ends_its_file() -> None:

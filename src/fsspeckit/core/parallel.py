@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -77,10 +78,13 @@ def side_by_side(
     if workers == 1:
         return [function(item) for item in items]
     work, own = _Work(function, items), _own_crew()
-    crew = own or _crew(of or workers)
-    others = [crew.submit(work) for _ in range(workers - 1 if own else workers)]
+    others: list[Future[None]] = []
     try:
-        if own:
+        with contextlib.suppress(RuntimeError):  # there are too many threads: so there is one less
+            crew = own or _crew(of or workers)
+            while len(others) < (workers - 1 if own else workers):
+                others.append(crew.submit(work))
+        if own or not others:
             work()
             others = [other for other in others if not other.cancel()]
         wait(others)
@@ -101,12 +105,13 @@ class _Work(Generic[Item, Result]):
 
     def __call__(self) -> None:
         while not self.is_over:
-            with self._lock:
-                numbered = next(self._items, None)
-            if numbered is None:
-                return
-            number, item = numbered
+            number = -1  # the items themselves may fail
             try:
+                with self._lock:
+                    taken = next(self._items, None)
+                if taken is None:
+                    return
+                number, item = taken
                 self._done[number] = self._function(item)
             except BaseException as error:
                 self._failed[number], self.is_over = error, True

@@ -51,7 +51,7 @@ def _big_endian(array: pa.Array) -> pa.Array:
 
 
 def merged(covers: Iterable[Sequence[tuple[Any, Any]] | None], limit: int = keys.MAX_INTERVALS) -> Intervals | None:
-    """At most `limit` sorted, disjoint intervals over all covers; `None` if one of them is unknown.
+    """At most `limit` sorted, disjoint intervals over all covers, which are such; `None` if one of them is unknown.
 
     >>> merged([[(1, 2), (9, 9)], [(2, 4)]])
     [(1, 4), (9, 9)]
@@ -62,7 +62,8 @@ def merged(covers: Iterable[Sequence[tuple[Any, Any]] | None], limit: int = keys
     for cover in covers:
         if cover is None:
             return None
-        pieces = _condensed(_joined(sorted([*pieces, *cover], key=lambda piece: piece[0])), limit)
+        both = _joined(sorted([*pieces, *cover], key=lambda piece: piece[0])) if pieces else list(cover)
+        pieces = _condensed(both, limit)
     return pieces
 
 
