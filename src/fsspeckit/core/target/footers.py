@@ -28,8 +28,6 @@ from fsspeckit.core.target.thrift import Damaged, Whole, decode_whole
 _DISK_THREADS = 8
 _REQUESTS = 32
 _MANY = 16
-# What is read of a column at once.
-_PIECE = 256 << 10
 
 
 def read_footers(
@@ -224,7 +222,6 @@ def opened(
     """As every file is read: whole pages, and by whoever asks for them.
 
     Buffered ahead, they would be read by PyArrow's threads, which is no quicker; `storage.pinned` tells why else not.
-    From a disk a column comes piece by piece, which takes less memory; a store is asked for all of it at once.
     """
     return pq.ParquetFile(
         source,
@@ -233,7 +230,6 @@ def opened(
         coerce_int96_timestamp_unit=unit,
         page_checksum_verification=True,
         pre_buffer=False,
-        buffer_size=_PIECE if isinstance(source, pa.OSFile) else 0,
     )
 
 
