@@ -115,7 +115,7 @@ def test_where_no_thread_is_to_be_had_one_does_it_all(monkeypatch: pytest.Monkey
 
     def in_new_thread() -> None:
         monkeypatch.setattr(threading.Thread, "start", start)
-        told.append(side_by_side(ident, range(4), 2))
+        told.append(side_by_side(ident, range(4), 5))
 
     told: list[list[int]] = []
     thread = threading.Thread(target=in_new_thread)
@@ -132,8 +132,9 @@ def test_an_error_in_a_column_ends_its_file() -> None:
         side_by_side(lambda _: side_by_side(column, [2, 1, 0, 1], 2), range(4), 2)
 
 
-def test_every_thread_has_a_crew_of_its_own_which_ends_with_it() -> None:
-    """A small merge does not wait for a large one of another thread."""
+def test_nobody_waits_for_the_crew_of_another_and_one_crew_stays() -> None:
+    """A small merge does not wait for a large one of another thread; afterwards, there are no more threads than one
+    crew has."""
     begun, go = threading.Event(), threading.Event()
     seen: list[set[int]] = []
 
@@ -142,15 +143,21 @@ def test_every_thread_has_a_crew_of_its_own_which_ends_with_it() -> None:
         assert go.wait(60)
         return threading.get_ident()
 
-    other = threading.Thread(target=lambda: seen.append(set(side_by_side(hold, range(2), 2))))
-    other.start()
+    def in_thread() -> None:
+        seen.append(set(side_by_side(hold, range(2), 2)))
+
+    others = [threading.Thread(target=in_thread) for _ in range(3)]
+    for other in others:
+        other.start()
     assert begun.wait(30)
     mine = set(side_by_side(ident, range(20), 2))
     go.set()
-    other.join()
-    assert mine.isdisjoint(seen[0])
+    for other in others:
+        other.join()
+    everyone = mine.union(*seen)
+    assert all(mine.isdisjoint(some) for some in seen)
     gc.collect()
-    assert until(lambda: seen[0].isdisjoint(thread.ident for thread in threading.enumerate()))
+    assert until(lambda: len(everyone.intersection(thread.ident for thread in threading.enumerate())) <= 2)
 
 
 def _in_child(results: Any) -> None:

@@ -67,7 +67,7 @@ def in_handfuls(
 def side_by_side(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int, of: int | None = None
 ) -> list[Result]:
-    """`map` by some `of` the threads of this thread's crew.
+    """`map` by some `of` the threads of a crew.
 
     One of a crew that has more to do than one can does it with those that have nothing to do, and waits for nobody who
     has not begun: so whoever finds no more files helps with the columns of the last one.
@@ -78,10 +78,9 @@ def side_by_side(
     if workers == 1:
         return [function(item) for item in items]
     work, own = _Work(function, items), _own_crew()
-    others: list[Future[None]] = []
+    crew, others = own or _Crew.hired(of or workers), list[Future[None]]()
     try:
         with contextlib.suppress(RuntimeError):  # there are too many threads: so there is one less
-            crew = own or _crew(of or workers)
             while len(others) < (workers - 1 if own else workers):
                 others.append(crew.submit(work))
         if own or not others:
@@ -91,6 +90,8 @@ def side_by_side(
     finally:
         work.is_over = True
         wait(others)
+        if not own:
+            crew.dismiss()
     return work.results()
 
 
@@ -124,43 +125,41 @@ class _Work(Generic[Item, Result]):
 
 
 class _Crew:
-    """The threads that work for one: who merges in several threads has as many crews.
+    """Threads that work for one at a time. The last crew that was needed stays for whoever needs one next.
 
-    They stay as long as that thread. To start one takes a while; and memory that a thread has freed is at hand for it,
-    where that of one that ended had to be taken from the system again: a merge of 36 MiB took 200.
+    To start threads takes a while; and memory that a thread has freed is at hand for it, where that of one that ended
+    had to be taken from the system again: a merge of 36 MiB took 200.
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self._size = size
         self._pool = ThreadPoolExecutor(size, "fsspeckit", _belong_to, (weakref.ref(self),))
+
+    @classmethod
+    def hired(cls, size: int) -> _Crew:
+        with contextlib.suppress(IndexError):
+            crew = _idle.pop()
+            if crew._size == size:
+                return crew
+        return cls(size)
 
     def submit(self, work: Callable[[], None]) -> Future[None]:
         return self._pool.submit(work)
 
+    def dismiss(self) -> None:
+        _idle.append(self)
 
+
+_idle: deque[_Crew] = deque(maxlen=1)
+os.register_at_fork(after_in_child=_idle.clear)  # a forked child has no thread but its own
 _mine = threading.local()
-"""Of a thread: the `crew` that works for it, and of one in a crew, how to find that (`own`)."""
 
 
 def _belong_to(crew: weakref.ref[_Crew]) -> None:
-    _mine.own = crew
+    _mine.crew = crew
 
 
 def _own_crew() -> _Crew | None:
-    own: Callable[[], _Crew | None] = getattr(_mine, "own", lambda: None)
+    """The crew that this thread is one of."""
+    own: Callable[[], _Crew | None] = getattr(_mine, "crew", lambda: None)
     return own()
-
-
-def _crew(size: int) -> _Crew:
-    crew: _Crew | None = getattr(_mine, "crew", None)
-    if crew is None or crew.size != size:
-        crew = _mine.crew = _Crew(size)
-    return crew
-
-
-def _forget() -> None:
-    global _mine
-    _mine = threading.local()
-
-
-os.register_at_fork(after_in_child=_forget)  # a forked child has no thread but its own
