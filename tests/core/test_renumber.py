@@ -315,6 +315,27 @@ def test_a_number_that_means_no_value_is_told_of(tmp_path: Path, outcomes: list[
     assert path.read_bytes() == raw
 
 
+def test_a_number_that_means_no_value_in_a_column_that_does_not_change_is_told_of(
+    tmp_path: Path, outcomes: list[Any]
+) -> None:
+    """As of every column that is compared, though the file is rewritten because of another one."""
+    values = column_of("string", distinct=30)
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    table = pa.table({"id": pa.array(range(ROWS)), "value": values, "other": pa.array([1.5] * ROWS)})
+    path = folder / "f.parquet"
+    pq.write_table(table, path, row_group_size=ROWS, compression="none")
+    chunk = pq.read_metadata(path).row_group(0).column(1)
+    raw = bytearray(path.read_bytes())
+    raw[chunk.dictionary_page_offset + chunk.total_compressed_size - 9] = 0xFF
+    path.write_bytes(raw)
+    source = table.slice(0, 3).set_column(2, "other", pa.array([2.5] * 3))
+    with pytest.raises(UnreadableFileError, match=r"f\.parquet"):
+        fsspeckit.merge(source, str(folder), key_columns=["id"])
+    assert Unknown in outcomes
+    assert path.read_bytes() == raw
+
+
 def test_flags_with_the_offset_of_a_dictionary_that_is_not_there(tmp_path: Path, outcomes: list[Any]) -> None:
     values = column_of("bool")
     lake = lake_of(tmp_path / "lake", values)

@@ -51,11 +51,11 @@ def _overwritten(old: pa.Array, positions: Any, new: pa.Array) -> pa.Array:
         bits[positions] = _bits(new)
         return pa.Array.from_buffers(old.type, len(old), [_mask(old, positions, new), _packed(bits)])
     width = old.type.bit_width // 8
-    data = pa.allocate_buffer(len(old) * width)  # of Arrow's pool, which has it at hand
-    values = _as_numbers(np.frombuffer(data, dtype=np.uint8), width)
+    data = arrays.room(len(old) * width, np.uint8)
+    values = _as_numbers(data, width)
     values[:] = _values(old, width)
     values[positions] = _values(new, width)
-    return pa.Array.from_buffers(old.type, len(old), [_mask(old, positions, new), data])
+    return pa.Array.from_buffers(old.type, len(old), [_mask(old, positions, new), pa.py_buffer(data)])
 
 
 def _joined(old: pa.Array, positions: Any, cuts: Any, new: pa.Array) -> pa.Array:

@@ -103,6 +103,7 @@ class _Column:
         places = numbers.places(positions)
         old = numbers.at(places)
         if np.array_equal(old, new) or self._mean(old, values):
+            self._check_all_stay(numbers, positions[:0], old[:0], new[:0])
             return None
         if (new > places.masks).any():
             raise Unknown
@@ -182,7 +183,8 @@ class _Column:
         every number has to mean a value."""
         count, begin = self._distinct, 0
         sought = np.zeros(count, dtype=bool)
-        sought[old] = sought[new] = is_sought = True
+        sought[old] = sought[new] = True
+        is_sought = bool(len(old))
         for position, some in numbers.every():
             if some.max(initial=0) >= count:
                 raise Unknown
