@@ -53,6 +53,28 @@ def test_numbers_are_read_and_replaced_in_place(width: int, count: int) -> None:
         assert pages.replace(places, old, new) == [before + in_runs(expected, width) + b"!"]
 
 
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 503, 504, 505, 1500])
+@pytest.mark.parametrize("width", range(26))
+def test_the_greatest_number_is_found_wherever_it_is(width: int, count: int) -> None:
+    random = Random(width * 10_000 + count)
+    greatest = (1 << width) - 1 - random.randrange(1 + (1 << width >> 2))
+    numbers = [random.randrange(greatest + 1) for _ in range(count)]
+    for place in {0, count - 1, random.randrange(count)}:
+        some = [*numbers[:place], greatest, *numbers[place + 1 :]]
+        whole = b"??" + in_runs(some, width) + b"\xff"  # what is behind the numbers does not count
+        packed = [Packed.of(data, 2, width, count) for data in (b"??" + in_runs([0] * count, width), whole, whole)]
+        pages = PackedPages([page for page in packed if page is not None])
+        assert pages.are_below(greatest + 1)
+        assert not pages.are_below(greatest)
+
+
+def test_what_fills_up_the_last_eight_does_not_count() -> None:
+    full = Packed.of(b"\x03" + pack([1, 1, 1, 3, 3, 3, 3, 3], 2), 0, 2, 3)
+    assert full is not None
+    assert PackedPages([full, full]).are_below(2)
+    assert not PackedPages([full, full]).are_below(1)
+
+
 def test_pages_of_other_widths_and_sizes() -> None:
     random, kinds = Random(3), [(3, 700, 63), (5, 1000, 63), (0, 9, 2), (11, 504, 63), (25, 13, 1), (1, 1, 4)]
     numbers = [[random.randrange(1 << width) for _ in range(count)] for width, count, _ in kinds]
@@ -70,6 +92,8 @@ def test_pages_of_other_widths_and_sizes() -> None:
         (2809, sorted(numbers[2])),
     ]
     flat = [number for some in numbers for number in some]
+    assert pages.are_below(max(flat) + 1) and not pages.are_below(max(flat))
+    assert PackedPages(found[:2] * 3).are_below(32) and not PackedPages(found[:2] * 3).are_below(7)
     positions = np.array(sorted(random.sample(range(len(flat)), 400)))
     places = pages.places(positions)
     old = pages.at(places)

@@ -71,14 +71,16 @@ def _tasks(
 
 
 def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job]) -> Iterator[FileJobs]:
-    """Small files are gathered as long as everybody has enough to do."""
-    limit = sum(job.footer.info.size for job in jobs) // (4 * parallelism)
+    """Small files are gathered as long as everybody has enough to do: fewer and fewer, so that all end together."""
+    left = sum(job.footer.info.size for job in jobs)
     waiting: list[tuple[int, Job]] = []
+    size = 0
     for job in jobs:
-        if waiting and sum(other.footer.info.size for _, other in waiting) + job.footer.info.size > limit:
+        if waiting and size + job.footer.info.size > left // (4 * parallelism):
             yield tuple(waiting)
-            waiting = []
+            waiting, left, size = [], left - size, 0
         waiting.append((hits.files.get(job.footer.path, -1), job))
+        size += job.footer.info.size
     if waiting:
         yield tuple(waiting)
 

@@ -18,6 +18,8 @@ from fsspeckit.core.values import arrays
 
 # A number begins anywhere in a byte, and has to end within the four that are looked at together.
 _WIDEST, _TOGETHER = 25, 4
+# What is done with many numbers at once is done with eight bytes of them.
+_WORD = 8
 # A run's header has one byte, the lowest bit of which is set. It counts numbers by eight.
 _GROUP, _LONG_HEADER = 8, 0x80
 
@@ -84,24 +86,35 @@ class PackedPages:
         sizes, counts = ([len(page.data) for page in pages], [page.count for page in pages])
         self._pages = pages
         self._ends, self.firsts = np.cumsum(sizes), np.cumsum([0, *counts])
-        beyond = max(page.run_bytes for page in pages) + _TOGETHER
-        self._data = arrays.room(int(self._ends[-1]) + beyond, np.uint8)
-        self._data[-beyond:] = 0
+        beyond = bytes(max(page.run_bytes for page in pages) + _WORD)
+        self._data = arrays.room(int(self._ends[-1]) + len(beyond), np.uint8)
+        whole = memoryview(self._data)
+        whole[-len(beyond) :] = beyond
         for page, end in zip(pages, self._ends.tolist(), strict=True):
-            self._data[end - len(page.data) : end] = np.frombuffer(page.data, np.uint8)
+            whole[end - len(page.data) : end] = page.data
         self._begins = self._ends - sizes + [page.begin for page in pages]
         self._widths, self._groups = (np.array(n) for n in zip(*((p.width, p.groups) for p in pages), strict=True))
 
-    @property
-    def limit(self) -> int:
-        """All of the numbers are below it."""
-        return 1 << int(self._widths.max())
+    def are_below(self, limit: int) -> bool:
+        """Is every number below the limit?"""
+        ends = self.firsts[1:].tolist()
+        rests = [p for end, page in zip(ends, self._pages, strict=True) for p in range(end - page.count % _GROUP, end)]
+        if rests and self.at(self.places(np.array(rests))).max() >= limit:
+            return False
+        return all(
+            limit >> page.width or not _reach(page, len(alike), self._data, int(self._begins[first]), limit)
+            for alike in self._alike()
+            for first, page in alike[:1]
+        )
+
+    def _alike(self) -> Iterator[list[tuple[int, Packed]]]:
+        for _, alike in groupby(enumerate(self._pages), key=_looks):
+            yield list(alike)
 
     def every(self) -> Iterator[tuple[int, Any]]:
         """All of the numbers, in whatever order: up to which position, and those since. The first page, which may tell
         enough, comes alone; others that look alike come together."""
-        for _, alike in groupby(enumerate(self._pages), key=_looks):
-            numbered = list(alike)
+        for numbered in self._alike():
             first, page = numbered[0]
             unpacked = _unpacked(page, len(numbered), self._data, int(self._begins[first]))
             eights, rest = divmod(page.count, _GROUP)
@@ -149,6 +162,32 @@ def _unpacked(page: Packed, pages: int, data: Any, begin: int) -> Any:
         np.right_shift(np.ndarray(shape, "<u4", data, begin + 1 + byte, strides), shift, numbers[place])
     numbers &= np.uint32((1 << page.width) - 1)
     return numbers.reshape(_GROUP, pages, runs * page.groups)
+
+
+def _reach(page: Packed, pages: int, data: Any, begin: int, limit: int) -> bool:
+    """Does a number in a whole eight of some pages like this one reach the limit?
+
+    Numbers that stand side by side in a word are looked at together: every second one has the room of the next for
+    what it has too much, once so much is added that the limit makes it wider.
+    """
+    width, runs = page.width, -(-page.count // (page.groups * _GROUP))
+    shape, strides = (pages, runs, page.groups), (len(page.data), page.run_bytes, width)
+    together = next(n for n in (8, 4, 2) if n * width + 7 <= 8 * _WORD)
+    ones = sum(1 << 2 * width * n for n in range(together // 2))
+    each, more, beyond = (np.uint64(ones * n) for n in ((1 << width) - 1, (1 << width) - limit, 1 << width))
+    even, odd = arrays.room((2, *shape), np.uint64)
+    for first in range(0, _GROUP, together):
+        byte, shift = divmod(first * width, 8)
+        np.right_shift(np.ndarray(shape, "<u8", data, begin + 1 + byte, strides), np.uint64(shift), even)
+        np.right_shift(even, np.uint64(width), odd)
+        for numbers in (even, odd):
+            numbers &= each
+            numbers += more
+        even |= odd
+        even &= beyond
+        if even.reshape(pages, -1)[:, : page.count // _GROUP].any():
+            return True
+    return False
 
 
 def _first_bits(begins: Any, widths: Any, groups: Any, positions: Any) -> Any:

@@ -100,10 +100,11 @@ class _Column:
         new = self._numbers_of(values)
         pages = [self._open(page) for page in self._data_pages]
         numbers = PackedPages([page.numbers for page in pages])
+        if not numbers.are_below(self._distinct):
+            raise Unknown
         places = numbers.places(positions)
         old = numbers.at(places)
         if np.array_equal(old, new) or self._mean(old, values):
-            self._check_all_stay(numbers, positions[:0], old[:0], new[:0])
             return None
         if (new > places.masks).any():
             raise Unknown
@@ -147,7 +148,7 @@ class _Column:
 
     def _mean(self, numbers: Any, values: pa.Array) -> bool:
         """Do numbers mean these values? One may have several of them, and NaN has many bits."""
-        if self._is_flag or numbers.max(initial=0) >= self._distinct:
+        if self._is_flag:
             return False
         meant = self._dictionary.take(pa.array(numbers))
         return identical(meant.cast(values.type) if self._is_text else meant.view(values.type), values)
@@ -179,24 +180,18 @@ class _Column:
         return _OpenPage(page, levels, numbers)
 
     def _check_all_stay(self, numbers: PackedPages, positions: Any, old: Any, new: Any) -> None:
-        """Every value that comes or goes has to be in a row that does not change, which few pages tell as a rule; and
-        every number has to mean a value."""
+        """Every value that comes or goes has to be in a row that does not change, which few pages tell as a rule."""
         count, begin = self._distinct, 0
         sought = np.zeros(count, dtype=bool)
         sought[old] = sought[new] = True
-        is_sought = bool(len(old))
         for position, some in numbers.every():
-            if some.max(initial=0) >= count:
-                raise Unknown
-            if is_sought:
-                end = int(np.searchsorted(positions, position))
-                left = np.bincount(some, minlength=count) - np.bincount(old[begin:end], minlength=count)
-                sought &= left == 0
-                is_sought, begin = bool(sought.any()), end
-            if not is_sought and numbers.limit <= count:
+            end = int(np.searchsorted(positions, position))
+            left = np.bincount(some, minlength=count) - np.bincount(old[begin:end], minlength=count)
+            sought &= left == 0
+            if not sought.any():
                 return
-        if is_sought:
-            raise Unknown
+            begin = end
+        raise Unknown
 
     def _gained(self, old: Any, new: Any) -> int:
         """The bytes of text that the column has more than before."""

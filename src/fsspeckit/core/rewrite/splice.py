@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -61,9 +61,7 @@ class Origin(Protocol):
 class _OldFile:
     storage: Storage
     file: Any
-
-    def read(self, offset: int, length: int) -> bytes:
-        return bytes(self.file.read_at(length, offset))
+    read: spans.ReadAt
 
     def copy(self, sink: Any, offset: int, length: int) -> None:
         self.storage.copy_range(self.file, sink, offset, length)
@@ -103,7 +101,8 @@ class _Pieces:
 class OldFile:
     """An open file whose chunks can be copied; `leaves` are the chunks that each column is stored in.
 
-    `optional` tells of flat leaves whether they may hold nulls.
+    `optional` tells of flat leaves whether they may hold nulls. Of chunks that begin at places in `walked`, the pages
+    are known to be what the footer promises.
     """
 
     file: Any
@@ -112,6 +111,7 @@ class OldFile:
     leaves: Mapping[str, range]
     optional: Mapping[int, bool]
     created_by: str
+    walked: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, file: Any, footer: thrift.Whole, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
@@ -154,7 +154,7 @@ class SplicedFile(Writer):
 
     def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, final: str, threads: int = 1) -> None:
         self._storage, self._path, self._layout, self._old, self._threads = storage, path, layout, old, threads
-        self._origin = _OldFile(storage, old.file)
+        self._origin = _OldFile(storage, old.file, spans.reader_of(old.file))
         self._by_fastparquet = old.created_by.startswith("fastparquet")
         self._seen: spans.SeenHeaders = {}
         self._patched = False
@@ -192,7 +192,7 @@ class SplicedFile(Writer):
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
         for leaf, chunk in enumerate(self._old.chunks[group]):
-            if leaf not in new:
+            if leaf not in new and chunk.start not in self._old.walked:
                 spans.pages_of(self._origin.read, chunk, self._seen)
         pieces = [new.get(leaf) or _Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
         begin = self._at

@@ -6,6 +6,14 @@ import os
 from typing import Self
 
 
+def read_at(descriptor: int, offset: int, length: int) -> bytes:
+    """Bytes of an open file, fewer at its end: the system may give them in pieces."""
+    data = os.pread(descriptor, length, offset)
+    while 0 < len(data) < length and (more := os.pread(descriptor, length - len(data), offset + len(data))):
+        data += more
+    return data
+
+
 class FileEnd:
     """As much of an open file as finding its footer takes. PyArrow's file costs twice as much to open and close."""
 
@@ -26,10 +34,7 @@ class FileEnd:
         self._position = position
 
     def read(self, count: int) -> bytes:
-        data = os.pread(self._descriptor, count, self._position)
-        while len(data) < count and (more := os.pread(self._descriptor, count - len(data), self._position + len(data))):
-            data += more
-        return data
+        return read_at(self._descriptor, self._position, count)
 
     def __enter__(self) -> Self:
         return self
