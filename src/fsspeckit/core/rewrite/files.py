@@ -54,7 +54,7 @@ def _tasks(
     """Some files for each task; its labels are runs of touched row groups whose new rows are comfortable to hold."""
     row_bytes = spool.bytes // max(1, spool.rows)
     tasks, labels, label = [], {}, 0
-    for gathered in _gathered(parallelism, hits, jobs):
+    for gathered in _gathered(parallelism, hits, jobs, dwindling=spool.of_one_process):
         first, new_bytes = label, 0
         for number, job in gathered:
             for group in job.touched:
@@ -70,15 +70,17 @@ def _tasks(
     return tasks, labels
 
 
-def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job]) -> Iterator[FileJobs]:
-    """Small files are gathered as long as everybody has enough to do: fewer and fewer, so that all end together."""
+def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job], *, dwindling: bool) -> Iterator[FileJobs]:
+    """Small files are gathered as long as everybody has enough to do: `dwindling`, so that all threads end together,
+    or alike, where every task has to read its rows from afar."""
     left = sum(job.footer.info.size for job in jobs)
     waiting: list[tuple[int, Job]] = []
     size = 0
     for job in jobs:
         if waiting and size + job.footer.info.size > left // (4 * parallelism):
             yield tuple(waiting)
-            waiting, left, size = [], left - size, 0
+            left -= size if dwindling else 0
+            waiting, size = [], 0
         waiting.append((hits.files.get(job.footer.path, -1), job))
         size += job.footer.info.size
     if waiting:

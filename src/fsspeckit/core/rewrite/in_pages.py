@@ -48,7 +48,7 @@ class InPages:
                 values = arrays.one_array(arrays.cast(self.rows.column(name), self.types[name]))
                 optional = self.old.may_be_null(name)
                 told[name] = patch(reader_of(self.old.file), chunk, self.positions, values, optional=optional)
-                self.old.walked.add(chunk.start)
+                self.old.walked.add((chunk.start, chunk.size))
         return told
 
     @cached_property

@@ -101,8 +101,8 @@ class _Pieces:
 class OldFile:
     """An open file whose chunks can be copied; `leaves` are the chunks that each column is stored in.
 
-    `optional` tells of flat leaves whether they may hold nulls. Of chunks that begin at places in `walked`, the pages
-    are known to be what the footer promises.
+    `optional` tells of flat leaves whether they may hold nulls. Of chunks whose beginning and size are in `walked`,
+    the pages are known to be what the footer promises.
     """
 
     file: Any
@@ -111,7 +111,7 @@ class OldFile:
     leaves: Mapping[str, range]
     optional: Mapping[int, bool]
     created_by: str
-    walked: set[int] = field(default_factory=set)
+    walked: set[tuple[int, int]] = field(default_factory=set)
 
     @classmethod
     def of(cls, file: Any, footer: thrift.Whole, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
@@ -192,7 +192,7 @@ class SplicedFile(Writer):
     def _add(self, group: int, new: Mapping[int, _Piece]) -> None:
         old = self._old.footer[spans.ROW_GROUPS][1][1][group]
         for leaf, chunk in enumerate(self._old.chunks[group]):
-            if leaf not in new and chunk.start not in self._old.walked:
+            if leaf not in new and (chunk.start, chunk.size) not in self._old.walked:
                 spans.pages_of(self._origin.read, chunk, self._seen)
         pieces = [new.get(leaf) or _Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
         begin = self._at
