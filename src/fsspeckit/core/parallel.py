@@ -10,13 +10,36 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _HANDFUL = 64
 _WAITED = 3
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads, or nobody but the caller while the interpreter ends: then there are none to be had, though other threads
+    and what is registered with `atexit` may still want to merge.
+
+    >>> with Threads(2) as threads:
+    ...     list(threads.map(str, [1, 2, 3]))
+    ['1', '2', '3']
+    """
+
+    def submit(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        try:
+            return super().submit(function, *args, **kwargs)
+        except RuntimeError as error:
+            if "cannot schedule" not in str(error):  # a thread that cannot be started leaves the work to others
+                raise
+        done: Future[Result] = Future()
+        try:
+            done.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
@@ -26,7 +49,7 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: in
     ['1', '2', '3']
     """
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
+    with Threads(workers) as pool:
         try:
             for item in items:
                 if len(waiting) >= workers:
@@ -58,7 +81,7 @@ def in_handfuls(
         if time.perf_counter() - began > _WAITED * (time.thread_time() - worked):
             break
     if handfuls:
-        with ThreadPoolExecutor(workers) as pool:
+        with Threads(workers) as pool:
             for more in pool.map(function, handfuls):
                 results += more
     return results
@@ -133,7 +156,7 @@ class _Crew:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._pool = ThreadPoolExecutor(size, "fsspeckit", _belong_to, (weakref.ref(self),))
+        self._pool = Threads(size, "fsspeckit", _belong_to, (weakref.ref(self),))
 
     @classmethod
     def hired(cls, size: int) -> _Crew:

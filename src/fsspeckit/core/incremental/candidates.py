@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.incremental.metadata import ParquetFileMetadata, ParquetMetadataAnalyzer
 from fsspeckit.core.model import Bounds, Footer, Scan, Shape
+from fsspeckit.core.parallel import Threads
 from fsspeckit.core.plan.confirm import read_keys
 from fsspeckit.core.plan.prune import CANNOT_MATCH, MIGHT_MATCH, bounds_might_match
 from fsspeckit.core.plan.validate import key_names
@@ -139,7 +139,7 @@ def confirm_affected_files(
     candidates = [candidate_files] if isinstance(candidate_files, str) else list(candidate_files)
     if not table.num_rows:
         return []
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    with Threads(4) as pool:
         answers = pool.map(lambda path: _holds_any(path, table, filesystem), candidates)
         return [path for path, holds in zip(candidates, answers, strict=True) if holds]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import cache
 from typing import Self
+
+from fsspeckit.core.parallel import Threads
 
 # Files that wait for the disk at once.
 _AT_ONCE = 4
@@ -41,9 +43,9 @@ class Syncs:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _threads() -> Threads:
     """They stay: to start one takes longer than to sync a small file."""
-    return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fsspeckit-sync")
+    return Threads(_AT_ONCE, thread_name_prefix="fsspeckit-sync")
 
 
 os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child has none of them

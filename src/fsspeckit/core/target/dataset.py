@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from fsspeckit.core.errors import ArgumentError, TargetError, UnreadableFileError
 from fsspeckit.core.footers import Footers
 from fsspeckit.core.model import FileInfo, Footer, Shape, Target
+from fsspeckit.core.parallel import Threads
 from fsspeckit.core.storage import Location
 from fsspeckit.core.target import ledger
 from fsspeckit.core.target.footers import read_footer
@@ -93,7 +93,7 @@ def overwritten_target(location: Location, source: pa.Schema, partition_columns:
     if partition_columns is None:
         in_paths = _named_in_paths(infos)
         partition_columns = tuple(c for c in in_paths if c in source.names)
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Threads(8) as pool:
         footers = pool.map(lambda info: _readable_footer(location, info), infos)
         return Target(Footers(), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
 

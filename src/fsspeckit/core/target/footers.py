@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
-from fsspeckit.core.parallel import in_handfuls
+from fsspeckit.core.parallel import Threads, in_handfuls
 from fsspeckit.core.storage import LocalStorage, Location
 from fsspeckit.core.target.alike import Together
 from fsspeckit.core.target.bounds import Leaf, row_group
@@ -58,7 +57,7 @@ def _by_handfuls(
 ) -> list[Footer]:
     if isinstance(location.storage, LocalStorage):
         return in_handfuls(read, infos, _DISK_THREADS)
-    with ThreadPoolExecutor(_REQUESTS) as pool:
+    with Threads(_REQUESTS) as pool:
         return [footer for (footer,) in pool.map(lambda info: read([info]), infos)]
 
 
