@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from fsspeckit.core.local import LocalEngine
+from fsspeckit.core.rewrite import files as rewriting
+from fsspeckit.core.rewrite.kernel import rewrite_file
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 
+def merge_into(folder: Path, rows: Sequence[int]) -> list[str]:
+    """Update the first row of files of so many rows; the files that were rewritten."""
+    firsts = [sum(rows[:n]) for n in range(len(rows))]
+    for n, (first, count) in enumerate(zip(firsts, rows, strict=True)):
+        table = pa.table({"id": range(first, first + count), "v": [0] * count})
+        pq.write_table(table, folder / f"{n:02}.parquet", use_dictionary=False, compression="none")
+    source = pa.table({"id": firsts, "v": [1] * len(rows)})
+    result = PyArrowDatasetIO().merge(source, str(folder), "update", ["id"])
+    assert result.updated == len(rows)
+    changed = [row["id"] for row in fsspeckit.read(str(folder)).to_pylist() if row["v"]]
+    assert sorted(changed) == firsts
+    return [Path(path).name for path in result.rewritten_files]
+
+
 def test_tasks_become_smaller_so_that_all_threads_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, dealt = 50, list[int]()
+    dealt = list[int]()
     exchange = LocalEngine.exchange
 
     def recording(self: LocalEngine, step: Any, spool: Any, send: Any, receive: Any, tasks: Any) -> Any:
@@ -23,10 +41,38 @@ def test_tasks_become_smaller_so_that_all_threads_end_together(tmp_path: Path, m
 
     monkeypatch.setattr(LocalEngine, "exchange", recording)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    for n in range(files):
-        pq.write_table(pa.table({"id": [n], "v": [0]}), tmp_path / f"{n:02}.parquet")
-    source = pa.table({"id": range(files), "v": [1] * files})
-    result = PyArrowDatasetIO().merge(source, str(tmp_path), "update", ["id"])
-    assert (result.updated, sum(dealt)) == (files, files)
+    merge_into(tmp_path, [1] * 50)
+    assert sum(dealt) == 50
     assert dealt == sorted(dealt, reverse=True)
     assert dealt[0] > 1 and dealt[-8:] == [1] * 8
+
+
+@pytest.mark.parametrize(
+    ("cores", "sizes", "threads"),
+    [
+        (1, [9, 3], {}),
+        (2, [9], {0: 2}),
+        (2, [9] * 4, {}),
+        (2, [9] * 5, {4: 2}),
+        (2, [1, 20], {1: 2}),
+        (2, [1, 20, 2], {1: 2}),
+        (2, [3] * 6 + [20], {}),
+        (8, [9] * 10, {8: 4, 9: 4}),
+        (8, [9] * 3, {0: 2, 1: 2, 2: 2}),
+    ],
+)
+def test_several_threads_go_through_files_that_would_keep_one_busy_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, sizes: list[int], threads: dict[int, int]
+) -> None:
+    given = dict[str, int]()
+
+    def recording(location: Any, shape: Any, job: Any, replacements: Any, *, threads: int) -> Any:
+        given[job.footer.path] = threads
+        return rewrite_file(location, shape, job, replacements, threads=threads)
+
+    monkeypatch.setattr(rewriting, "rewrite_file", recording)
+    monkeypatch.setattr(rewriting, "_LARGE", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    names = merge_into(tmp_path, [1000 * size for size in sizes])
+    assert names == [f"{n:02}.parquet" for n in range(len(sizes))]
+    assert given == {name: threads.get(n, 1) for n, name in enumerate(names)}

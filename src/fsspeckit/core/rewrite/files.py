@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,22 +27,36 @@ Place = tuple[int, int]
 _COPIES = 3
 # Less is written by one thread before another has started.
 _LARGE = 8 << 20
+# Columns of a file that are dealt out take more time in all: it is worth while if one is alone for a part of it.
+_MUCH = 4
 
 
 def rewrite_files(
     runner: Runner, location: Location, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> list[Rewritten]:
     """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
-    tasks, labels = _tasks(runner.parallelism, spool, hits, match, jobs)
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
-    threads: dict[str, int] = {}
-    last = len(jobs) % runner.parallelism
-    if spool.of_one_process and last and step.bytes > _LARGE:  # when fewer files than cores are left
-        threads = {job.footer.path: runner.parallelism // last for job in jobs[-last:]}
+    order, threads = jobs, dict[str, int]()
+    if spool.of_one_process and step.bytes > _LARGE:
+        order = sorted(jobs, key=lambda job: job.footer.info.size, reverse=True)
+        threads = _shared(runner.parallelism, order)
+    tasks, labels = _tasks(runner.parallelism, spool, hits, match, order)
     send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool, labels, threads)
     rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
     return [outcomes[job.footer.path] for job in jobs]
+
+
+def _shared(parallelism: int, jobs: Sequence[Job]) -> dict[str, int]:
+    """The files during much of which threads would have nothing else to do, if each took the next file whenever it is
+    done with one; and how many threads go through such a file."""
+    busy_until, ends = [0] * parallelism, dict[str, int]()
+    for job in jobs:
+        ends[job.footer.path] = busy_until[0] + job.footer.info.size
+        heapq.heapreplace(busy_until, ends[job.footer.path])
+    alone = {job.footer.path: ends[job.footer.path] - busy_until[0] for job in jobs}
+    shared = [job.footer.path for job in jobs if alone[job.footer.path] * _MUCH > job.footer.info.size]
+    return dict.fromkeys(shared, parallelism // max(1, len(shared)))
 
 
 FileJobs = tuple[tuple[int, Job], ...]
