@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
-    {"defaults", "errors", "parallel", "record"},
+    {"cached", "defaults", "errors", "parallel", "record"},
     {"values", "model", "footers"},
     {"storage"},
     {"target"},
@@ -88,6 +89,13 @@ def rooms_below(path: Path) -> Iterator[str]:
             yield from filter(None, [room_of(node.module)])
         elif isinstance(node, ast.Import):
             yield from filter(None, (room_of(alias.name) for alias in node.names))
+
+
+def test_cached_properties_have_no_lock() -> None:
+    """That of Python 3.11 would be held for ever in a process that is forked while another thread computes one."""
+    of_functools = re.compile(r"from functools import .*cached_property|functools\.cached_property")
+    users = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if of_functools.search(path.read_text())}
+    assert users == {"core/cached.py"}
 
 
 def test_imports_go_down_only() -> None:

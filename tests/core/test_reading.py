@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.core.storage.end import read_at
 from fsspeckit.core.target.footers import open_source
 
 
@@ -53,3 +56,15 @@ def test_a_process_ends_when_threads_have_let_go_of_what_they_read(patience: flo
     """As those of a scan do, whenever they come to it."""
     done = subprocess.run([sys.executable, "-c", ENDING, str(patience)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(living)]
+
+
+def test_what_the_system_gives_in_pieces_is_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(100))
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, count, at: pread(descriptor, min(count, 7), at))
+    with path.open("rb") as file:
+        assert read_at(file.fileno(), 3, 50) == data[3:53]
+        assert read_at(file.fileno(), 90, 50) == data[90:]
+        assert read_at(file.fileno(), 200, 50) == b""

@@ -21,6 +21,7 @@ from fsspeckit import UnreadableFileError
 from fsspeckit.core.rewrite import in_pages
 from fsspeckit.core.rewrite.page_bytes import PatchedChunk, Unknown, decompressed_size
 from fsspeckit.core.rewrite.renumber import renumbered
+from fsspeckit.core.target import spans
 from page_readers import readers, replaced
 
 ROWS = 50_000
@@ -334,6 +335,29 @@ def test_a_number_that_means_no_value_in_a_column_that_does_not_change_is_told_o
         fsspeckit.merge(source, str(folder), key_columns=["id"])
     assert Unknown in outcomes
     assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize(("values", "walks"), [(column_of("string"), 1), (pa.array(["a"] * ROWS), 2)])
+def test_pages_are_walked_once_if_they_were_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: pa.Array, walks: int
+) -> None:
+    """Before a column is copied its pages are looked at: again, if they could not be opened (a run of one number)."""
+    walked: list[int] = []
+    pages_of = spans.pages_of
+
+    def recording(read: Any, chunk: spans.Chunk, *more: Any) -> list[spans.Page]:
+        walked.append(chunk.start)
+        return pages_of(read, chunk, *more)
+
+    monkeypatch.setattr(spans, "pages_of", recording)
+    table = pa.table({"id": pa.array(range(ROWS)), "value": values, "other": pa.array([1.5] * ROWS)})
+    path = tmp_path / "f.parquet"
+    pq.write_table(table, path, row_group_size=ROWS)
+    start = pq.read_metadata(path).row_group(0).column(1).dictionary_page_offset
+    source = table.slice(0, 3).set_column(2, "other", pa.array([2.5] * 3))
+    assert fsspeckit.merge(source, str(tmp_path), key_columns=["id"]).updated == 3
+    assert walked.count(start) == walks
+    assert pq.read_table(path).column("value").to_pylist() == values.to_pylist()
 
 
 def test_flags_with_the_offset_of_a_dictionary_that_is_not_there(tmp_path: Path, outcomes: list[Any]) -> None:

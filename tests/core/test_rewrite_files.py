@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,14 @@ def test_tasks_become_smaller_so_that_all_threads_end_together(tmp_path: Path, m
     assert sum(dealt) == 50
     assert dealt == sorted(dealt, reverse=True)
     assert dealt[0] > 1 and dealt[-8:] == [1] * 8
+
+
+def test_on_executors_tasks_are_alike() -> None:
+    """Each reads its rows from afar, so that there should be few."""
+    jobs: Any = [SimpleNamespace(footer=SimpleNamespace(path=str(n), info=SimpleNamespace(size=9))) for n in range(48)]
+    hits: Any = SimpleNamespace(files={})
+    tasks = rewriting._gathered(2, hits, jobs, dwindling=False)
+    assert [len(task) for task in tasks] == [6] * 8
 
 
 @pytest.mark.parametrize(

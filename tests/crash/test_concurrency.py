@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from crash.writers import SHARED, batch, expect, go, start
 from fsspeckit.core.errors import DatasetLockedError, NullKeyError
 from fsspeckit.core.storage import LocalStorage
@@ -341,3 +343,46 @@ def test_a_forked_child_does_not_write_its_parents_staged_files(tmp_path: Path) 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not list(tmp_path.iterdir())
     release()
+
+
+FORKS = """
+import os, sys, threading
+import pyarrow as pa, pyarrow.parquet as pq
+import fsspeckit
+from fsspeckit.core.rewrite.splice import OldFile
+
+def merge(folder):
+    os.mkdir(folder)
+    pq.write_table(pa.table({"id": range(9_000), "v": ["a", "b", "c"] * 3_000}), f"{folder}/f.parquet")
+    return fsspeckit.merge(pa.table({"id": [1], "v": ["c"]}), folder, key_columns=["id"])
+
+merge(sys.argv[1] + "/first")
+within, go_on, of, parent = threading.Event(), threading.Event(), OldFile.of, os.getpid()
+
+def waiting(*arguments):
+    if os.getpid() == parent:
+        within.set()
+        go_on.wait()
+    return of(*arguments)
+
+OldFile.of = waiting
+thread = threading.Thread(target=merge, args=(sys.argv[1] + "/parent",))
+thread.start()
+within.wait()
+child = os.fork()
+if not child:
+    os._exit(merge(sys.argv[1] + "/child").updated)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+go_on.set()
+thread.join()
+"""
+
+
+def test_a_child_that_is_forked_while_another_thread_merges_can_merge(tmp_path: Path) -> None:
+    """It has no lock that the thread holds: of Python 3.11's cached properties all objects have the same."""
+    command = [sys.executable, "-c", FORKS, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
+    for name in ("parent", "child"):
+        assert fsspeckit.read(str(tmp_path / name)).slice(1, 1).to_pylist() == [{"id": 1, "v": "c"}]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["child", "first", "parent"]

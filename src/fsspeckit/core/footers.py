@@ -4,10 +4,10 @@ of them for what a few columns of numbers, or one file of each kind, can tell it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, overload
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.model import Bounds, FileInfo, Footer
 
 BoundsColumn = tuple[list[Any], list[Any], list[int | None]]

@@ -11,9 +11,9 @@ import posixpath
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.commit.journal import ANYTHING, Addition, Journal, Removal, State, inode_of
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.rewrite.page_bytes import PatchedChunk, Unknown
 from fsspeckit.core.rewrite.plain_pages import has_plain_pages, with_values
 from fsspeckit.core.rewrite.renumber import goes_by_numbers, renumbered, small_chunks

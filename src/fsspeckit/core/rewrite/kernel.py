@@ -13,13 +13,14 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.core.model import Footer, Rewritten, Shape, Staged, WriteOptions
 from fsspeckit.core.rewrite.bounds import text_statistics

@@ -11,11 +11,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 
 import pyarrow as pa
 from pyarrow import types as t
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.target import spans, thrift
 from fsspeckit.core.target.spans import Chunk, Page, ReadAt
 

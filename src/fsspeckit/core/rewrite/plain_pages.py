@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.rewrite.bounds import are_exact, bounds_of, with_bounds
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_pages
 from fsspeckit.core.rewrite.packed import Packed

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.rewrite.encodings import DICTIONARY, data_encodings
 from fsspeckit.core.rewrite.packed import Packed, PackedPages
 from fsspeckit.core.rewrite.page_bytes import (

@@ -7,7 +7,6 @@ the target's keys are read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.model import Match, MergeStrategy, Profile, Scan
 from fsspeckit.core.plan.confirm import KeyBatch, read_keys
 from fsspeckit.core.spool.exchange import Runner, Step

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import botocore.credentials
@@ -29,6 +29,7 @@ import obstore.store
 from botocore.config import Config
 from botocore.configprovider import ConfiguredEndpointProvider
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.storage.base import RECORD_LIMIT
 from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
 from fsspeckit.core.storage.s3_options import S3Options, no_credentials, secrets_of, without_secrets

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.target import ledger, thrift
 from fsspeckit.core.target.bounds import Leaf
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar

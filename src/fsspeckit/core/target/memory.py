@@ -13,12 +13,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.footers import BoundsColumn, Footers
 from fsspeckit.core.model import Bounds, FileInfo, Footer, RowGroup
 from fsspeckit.core.target.partitions import parse_hive_partition_path

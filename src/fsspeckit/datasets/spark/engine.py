@@ -11,12 +11,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from fsspec.implementations.memory import MemoryFileSystem
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.engine import Source
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.footers import Footers

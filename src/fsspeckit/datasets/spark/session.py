@@ -21,7 +21,7 @@ import time
 import zipimport
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from fsspeckit.core.cached import cached_property
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.local import LocalEngine
 from fsspeckit.core.spool.exchange import Step
