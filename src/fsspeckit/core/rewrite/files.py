@@ -38,7 +38,7 @@ def rewrite_files(
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
     order, threads = jobs, dict[str, int]()
     if spool.of_one_process and step.bytes > _LARGE:
-        order = sorted(jobs, key=lambda job: job.footer.info.size, reverse=True)
+        order = sorted(jobs, key=lambda job: -job.footer.info.size.bit_length())  # alike, in their order
         threads = _shared(runner.parallelism, order)
     tasks, labels = _tasks(runner.parallelism, spool, hits, match, order)
     send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool, labels, threads)
