@@ -27,7 +27,7 @@ Place = tuple[int, int]
 _COPIES = 3
 # Less is written by one thread before another has started.
 _LARGE = 8 << 20
-# Columns of a file that are dealt out take more time in all: it is worth while if one is alone for a part of it.
+# Columns of a file that are dealt out take more time in all: it is worth while if one is alone for one part in so many.
 _MUCH = 4
 
 
@@ -54,8 +54,8 @@ def _shared(parallelism: int, jobs: Sequence[Job]) -> dict[str, int]:
     for job in jobs:
         ends[job.footer.path] = busy_until[0] + job.footer.info.size
         heapq.heapreplace(busy_until, ends[job.footer.path])
-    alone = {job.footer.path: ends[job.footer.path] - busy_until[0] for job in jobs}
-    shared = [job.footer.path for job in jobs if alone[job.footer.path] * _MUCH > job.footer.info.size]
+    sizes = {job.footer.path: job.footer.info.size for job in jobs}
+    shared = [path for path, end in ends.items() if (end - busy_until[0]) * _MUCH > sizes[path]]
     return dict.fromkeys(shared, parallelism // max(1, len(shared)))
 
 

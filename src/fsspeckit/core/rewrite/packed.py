@@ -154,14 +154,19 @@ def _looks(numbered: tuple[int, Packed]) -> tuple[int, ...]:
 
 def _unpacked(page: Packed, pages: int, data: Any, begin: int) -> Any:
     """The numbers of some pages like this one, by their place in an eight of them, by page, and by eight."""
-    runs = -(-page.count // (page.groups * _GROUP))
-    shape, strides = (pages, runs, page.groups), (len(page.data), page.run_bytes, page.width)
+    shape, strides = _eights(page, pages)
     numbers = arrays.room((_GROUP, *shape), np.uint32)
     for place in range(_GROUP):
         byte, shift = divmod(place * page.width, 8)
         np.right_shift(np.ndarray(shape, "<u4", data, begin + 1 + byte, strides), shift, numbers[place])
     numbers &= np.uint32((1 << page.width) - 1)
-    return numbers.reshape(_GROUP, pages, runs * page.groups)
+    return numbers.reshape(_GROUP, pages, -1)
+
+
+def _eights(page: Packed, pages: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of some pages like this one: how many pages, runs and eights there are, and how many bytes lie between them."""
+    runs = -(-page.count // (page.groups * _GROUP))
+    return (pages, runs, page.groups), (len(page.data), page.run_bytes, page.width)
 
 
 def _reach(page: Packed, pages: int, data: Any, begin: int, limit: int) -> bool:
@@ -170,8 +175,7 @@ def _reach(page: Packed, pages: int, data: Any, begin: int, limit: int) -> bool:
     Numbers that stand side by side in a word are looked at together: every second one has the room of the next for
     what it has too much, once so much is added that the limit makes it wider.
     """
-    width, runs = page.width, -(-page.count // (page.groups * _GROUP))
-    shape, strides = (pages, runs, page.groups), (len(page.data), page.run_bytes, width)
+    width, (shape, strides) = page.width, _eights(page, pages)
     together = next(n for n in (8, 4, 2) if n * width + 7 <= 8 * _WORD)
     ones = sum(1 << 2 * width * n for n in range(together // 2))
     each, more, beyond = (np.uint64(ones * n) for n in ((1 << width) - 1, (1 << width) - limit, 1 << width))
