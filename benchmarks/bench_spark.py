@@ -146,7 +146,7 @@ def warm_up(root: Path, taking_part: list[Contender]) -> None:
 def compare(root: Path, work: Work, taking_part: list[Contender], rounds: int) -> dict[str, Timed]:
     """Every contender in turn, for some rounds."""
     lake, source = root / "lake", root / "source"
-    make_lake(lake, work)
+    make_lake(taking_part[0].spark, lake, work)
     make_source(source, work)
     timed = {contender.name: Timed() for contender in taking_part}
     for contender in taking_part:

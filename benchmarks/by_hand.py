@@ -34,6 +34,7 @@ def by_polars(folder: Path, source: pa.Table, work: Work) -> None:
     import polars as pl
 
     keys, first = list(work.lake.keys), work.lake.keys[0]
+    codec: Any = work.lake.codec
     changes = pl.from_arrow(source)
     assert isinstance(changes, pl.DataFrame)
     others = [name for name in changes.columns if name not in keys and name != "day"]
@@ -46,18 +47,18 @@ def by_polars(folder: Path, source: pa.Table, work: Work) -> None:
         joined = old.join(near, on=keys, how="left", maintain_order="left", suffix=" new")
         patched = [pl.when("hit").then(pl.col(f"{name} new")).otherwise(pl.col(name)).alias(name) for name in others]
         beside = path.with_suffix(".new")
-        joined.select(*keys, *patched).write_parquet(beside, compression="snappy", row_group_size=rows)
+        joined.select(*keys, *patched).write_parquet(beside, compression=codec, row_group_size=rows)
         beside.replace(path)
         new = new.join(old.select(keys), on=keys, how="anti")
     for day, rows_of_day in new.partition_by("day", as_dict=True).items() if work.lake.days else [((None,), new)]:
         if rows_of_day.height:
-            rows_of_day.select(*keys, *others).write_parquet(new_file(folder, day[0]), compression="snappy")
+            rows_of_day.select(*keys, *others).write_parquet(new_file(folder, day[0]), compression=codec)
 
 
 def by_duckdb(folder: Path, source: pa.Table, work: Work) -> None:
     import duckdb
 
-    keys, first = work.lake.keys, work.lake.keys[0]
+    keys, first, codec = work.lake.keys, work.lake.keys[0], work.lake.codec
     others = [name for name in source.column_names if name not in keys and name != "day"]
     using, columns = ", ".join(keys), ", ".join([*keys, *others])
     patched = ", ".join(f"CASE WHEN s.hit THEN s.{name} ELSE t.{name} END AS {name}" for name in others)
@@ -71,7 +72,7 @@ def by_duckdb(folder: Path, source: pa.Table, work: Work) -> None:
             near = f"(SELECT * FROM changes WHERE {first} BETWEEN '{low}' AND '{high}')"
             joined = f"SELECT {using}, {patched} FROM {old} t LEFT JOIN {near} s USING ({using})"
             connection.execute(
-                f"COPY ({joined}) TO '{beside}' (FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE {rows})"
+                f"COPY ({joined}) TO '{beside}' (FORMAT parquet, COMPRESSION {codec}, ROW_GROUP_SIZE {rows})"
             )
             connection.execute(f"INSERT INTO seen SELECT {using} FROM {near} SEMI JOIN {old} USING ({using})")
             beside.replace(path)
@@ -80,7 +81,7 @@ def by_duckdb(folder: Path, source: pa.Table, work: Work) -> None:
             only = f"WHERE day = '{day[0]}'" if day[0] else ""
             into = new_file(folder, day[0])
             connection.execute(
-                f"COPY (SELECT {columns} FROM {new} {only}) TO '{into}' (FORMAT parquet, COMPRESSION snappy)"
+                f"COPY (SELECT {columns} FROM {new} {only}) TO '{into}' (FORMAT parquet, COMPRESSION {codec})"
             )
 
 

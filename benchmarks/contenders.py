@@ -84,7 +84,8 @@ class ReadAndWrite(Contender):
             path = folder / work.lake.path(number)
             beside = path.with_suffix(".new")
             old = pq.ParquetFile(path)
-            pq.write_table(old.read(), beside, row_group_size=old.metadata.row_group(0).num_rows)
+            rows = old.metadata.row_group(0).num_rows
+            pq.write_table(old.read(), beside, compression=work.lake.codec, row_group_size=rows)
             beside.replace(path)
 
 

@@ -32,6 +32,7 @@ class Outcome:
 
 FLOOR, DELTA, POLARS = "PyArrow read+write", "delta-rs", "Polars by hand"
 MERGE, COPYING, READING = "Delta MERGE", "Iceberg copy-on-write", "Iceberg merge-on-read"
+BY_POLARS, BY_DUCKDB, BY_SPARK = "Polars' lake, ", "DuckDB's lake, ", "Spark's lake, "
 ALL, ONE = "all 50 files, all columns change", "all 50 files, 1 column of 9 changes"
 GOALS = [
     Goal("local", ALL, FLOOR, 0.45),
@@ -58,6 +59,23 @@ GOALS = [
     Goal("spark", "2,000 files, 5 touched", COPYING, 1.0),
     Goal("spark", "tiny", COPYING, 1.0),
     Goal("spark", ONE, READING, 1.0),
+]
+# On lakes as users have them: ahead of everyone.
+GOALS += [
+    Goal("local", lake + part, peer, 1.0)
+    for lake, part in [
+        (BY_POLARS, "5 of 50 files"),
+        (BY_POLARS, "all 50 files"),
+        (BY_POLARS, "1 column of 9"),
+        (BY_DUCKDB, "5 of 50 files"),
+        (BY_DUCKDB, "all 50 files"),
+    ]
+    for peer in (FLOOR, DELTA, POLARS, "DuckDB by hand")
+]
+GOALS += [
+    Goal("spark", BY_SPARK + part, peer, 1.0)
+    for part in ("5 of 50 files", "all 50 files", "1 column of 9", "zstd, all 50 files")
+    for peer in (MERGE, COPYING, READING)
 ]
 PEAKS = {"local": {"fsspeckit, PyArrow": 400.0, "fsspeckit, DuckDB": 600.0}}
 

@@ -27,6 +27,8 @@ class Work:
     updates: int
     one_column: bool = False
     repeated: int = 1
+    spark_options: tuple[tuple[str, str], ...] | None = None
+    """With these options Spark writes the lake, with nulls; without them PyArrow does, without nulls."""
 
     @property
     def rows_after(self) -> tuple[int, int]:
@@ -41,6 +43,7 @@ class Work:
 
 
 _USUAL = "200,000 rows a file; 10,000 updates, 1,000 inserts"
+_WRITTEN = f"written by Spark: page indexes, one value in twenty is null; {_USUAL}"
 # Names and sizes are those of the benchmark of one machine.
 WORKS = [
     Work("tiny", "5 files of 2,000 rows, 1 touched; 100 updates, 10 inserts", 5, 2_000, 1, 100, repeated=3),
@@ -48,14 +51,29 @@ WORKS = [
     Work("5 of 50 files", _USUAL, 50, 200_000, 5, 10_000),
     Work("all 50 files, all columns change", _USUAL, 50, 200_000, 50, 10_000),
     Work("all 50 files, 1 column of 9 changes", _USUAL, 50, 200_000, 50, 10_000, one_column=True),
+    Work("Spark's lake, 5 of 50 files", _WRITTEN, 50, 200_000, 5, 10_000, spark_options=()),
+    Work("Spark's lake, all 50 files", _WRITTEN, 50, 200_000, 50, 10_000, spark_options=()),
+    Work("Spark's lake, 1 column of 9", _WRITTEN, 50, 200_000, 50, 10_000, one_column=True, spark_options=()),
+    Work(
+        "Spark's lake, zstd, all 50 files",
+        f"{_WRITTEN}; zstd, row groups of 4 MiB",
+        50,
+        200_000,
+        50,
+        10_000,
+        spark_options=(("compression", "zstd"), ("parquet.block.size", str(4 << 20))),
+    ),
 ]
 
 
-def table(ids: Any, chance: Any) -> pa.Table:
-    """Nine columns: a key, numbers, a text of many and one of few values, a time and a flag."""
+def table(work: Work, ids: Any, chance: Any) -> pa.Table:
+    """Nine columns: a key, numbers, a text of many and one of few values, a time and a flag.
+
+    In lakes that Spark writes, one value in twenty is null, but not in the key and in `quantity`.
+    """
     count = len(ids)
     names = pc.cast(pa.array(chance.integers(0, 1 << 40, count)), pa.string())
-    return pa.table(
+    rows = pa.table(
         {
             "id": pa.array(ids, pa.int64()),
             "quantity": pa.array(chance.integers(0, 1000, count), pa.int32()),
@@ -68,17 +86,33 @@ def table(ids: Any, chance: Any) -> pa.Table:
             "flag": pa.array(chance.random(count) < 0.5),
         }
     )
+    if work.spark_options is None:
+        return rows
+    for number, name in enumerate(rows.column_names):
+        if name not in ("id", CHANGED):
+            null = pa.array(chance.integers(0, 20, count) == 0)
+            rows = rows.set_column(number, name, pc.if_else(null, None, rows.column(name)))
+    return rows
 
 
 def _file(work: Work, number: int) -> pa.Table:
     ids = np.arange(number * work.rows, (number + 1) * work.rows)
-    return table(ids, np.random.default_rng(number))
+    return table(work, ids, np.random.default_rng(number))
 
 
-def make_lake(root: Path, work: Work) -> None:
+def make_lake(spark: Any, root: Path, work: Work) -> None:
     root.mkdir()
     for number in range(work.files):
-        pq.write_table(_file(work, number), root / f"part-{number:05d}.parquet")
+        path = root / f"part-{number:05d}.parquet"
+        pq.write_table(_file(work, number), path)
+        if work.spark_options is not None:
+            frame = spark.read.parquet(str(path)).coalesce(1)
+            frame.write.options(**dict(work.spark_options)).mode("append").parquet(str(root / "written"))
+            path.unlink()
+    if work.spark_options is not None:
+        for path in (root / "written").iterdir():
+            path.rename(root / path.name)
+        (root / "written").rmdir()
 
 
 def make_source(root: Path, work: Work) -> None:
@@ -87,9 +121,9 @@ def make_source(root: Path, work: Work) -> None:
     pieces = []
     for number in range(0, work.touched * (work.files // work.touched), work.files // work.touched):
         known = _file(work, number).take(np.sort(chance.choice(work.rows, each, replace=False)))
-        pieces.append(known if work.one_column else table(known.column("id").to_numpy(), chance))
+        pieces.append(known if work.one_column else table(work, known.column("id").to_numpy(), chance))
     first = work.files * work.rows
-    pieces.append(table(np.arange(first, first + work.updates // 10), chance))
+    pieces.append(table(work, np.arange(first, first + work.updates // 10), chance))
     rows = pa.concat_tables(pieces)
     negative = pc.subtract(pc.negate(rows.column(CHANGED)), pa.scalar(1, pa.int32()))
     rows = rows.set_column(rows.column_names.index(CHANGED), CHANGED, negative)

@@ -1,8 +1,10 @@
 """The works that contenders are given: lakes of plain Parquet and the rows to upsert, the same for every seed.
 
 A file has 200,000 rows of nine columns unless said otherwise: a key, two integers, two doubles, a name of high and a
-city of low cardinality, a timestamp and a flag; snappy, one row group. What the rows have to be after the upsert is
-computed here, from the rows that were made and not by any contender.
+city of low cardinality, a timestamp and a flag; snappy, one row group. PyArrow writes most lakes, without nulls and
+without page indexes. Two lakes look like users' lakes: Polars and DuckDB write them with their own defaults, one value
+in twenty is null, and a file has two row groups. What the rows have to be after the upsert is computed here, from the
+rows that were made and not by any contender.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,8 @@ import pyarrow.parquet as pq
 CHANGES = 1_000_000
 CITIES = pa.array([f"city {n}" for n in range(50)])
 PER_STORE = 1_000
+# One value in so many is null in lakes that PyArrow did not write; none in the key.
+NULL_EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,12 @@ class Lake:
     columns: int = 9
     keys: tuple[str, ...] = ("id",)
     days: int = 0
+    writer: Literal["PyArrow", "Polars", "DuckDB"] = "PyArrow"
+
+    @property
+    def codec(self) -> str:
+        """The default of the writer."""
+        return "zstd" if self.writer == "Polars" else "snappy"
 
     def ids(self, file: int) -> np.ndarray:
         return np.arange(file * self.rows, (file + 1) * self.rows)
@@ -82,6 +92,8 @@ WIDE = Lake("wide", 10, 20_000, columns=200)
 TEXT = Lake("text", 50, 200_000, keys=("code",))
 PAIRS = Lake("pairs", 50, 200_000, keys=("store", "number"))
 DAYS = Lake("days", 50, 200_000, days=10)
+POLARS = Lake("polars", 50, 200_000, writer="Polars")
+DUCKDB = Lake("duckdb", 50, 200_000, writer="DuckDB")
 
 USUAL = "10,000 updates, 1,000 inserts"
 WORKS = [
@@ -105,6 +117,14 @@ WORKS = [
     Work("composite keys", f"two integers; 5 of 50 files; {USUAL}", PAIRS, 5, 10_000, 1_000),
     Work("partitioned", f"5 of 50 files, in 10 folders; {USUAL}", DAYS, 5, 10_000, 1_000),
     Work("1 row into 10 million", "in 50 files; 1 update", PLAIN, 1, 1, 0),
+    Work(
+        "Polars' lake, 5 of 50 files", f"zstd, nulls, page indexes, two row groups; {USUAL}", POLARS, 5, 10_000, 1_000
+    ),
+    Work("Polars' lake, all 50 files", f"the same; {USUAL}", POLARS, 50, 10_000, 1_000),
+    Work("Polars' lake, 1 column of 9", f"the same, all files; {USUAL}", POLARS, 50, 10_000, 1_000, ("quantity",)),
+    Work("Polars' lake, 1 row", "the same; 1 update", POLARS, 1, 1, 0),
+    Work("DuckDB's lake, 5 of 50 files", f"snappy, nulls, two row groups; {USUAL}", DUCKDB, 5, 10_000, 1_000),
+    Work("DuckDB's lake, all 50 files", f"the same; {USUAL}", DUCKDB, 50, 10_000, 1_000),
 ]
 
 
@@ -126,6 +146,10 @@ def make_rows(lake: Lake, ids: np.ndarray, seed: int) -> pa.Table:
         "active": pa.array(rng.random(count) < 0.5),
     }
     columns |= {f"measure{n:03d}": rng.random(count) for n in range(lake.columns - 9)}
+    if lake.writer != "PyArrow":
+        for name in [name for name in columns if name not in lake.keys]:
+            null = pa.array(rng.integers(0, NULL_EVERY, count) == 0)
+            columns[name] = pc.if_else(null, None, pa.array(columns[name]))
     return pa.table(columns)
 
 
@@ -170,8 +194,9 @@ class Sums:
 
 def sums(lake: Lake, rows: pa.Table) -> Sums:
     ids = ids_of(lake, rows) % 1_000 + 1
-    cents = np.rint(rows["price"].to_numpy() * 100).astype(np.int64)
-    return Sums(rows.num_rows, int((ids * rows["quantity"].to_numpy()).sum()), int((ids * cents).sum()))
+    quantity, price = (pc.fill_null(rows[name], -7).to_numpy() for name in ("quantity", "price"))
+    cents = np.rint(price * 100).astype(np.int64)
+    return Sums(rows.num_rows, int((ids * quantity).sum()), int((ids * cents).sum()))
 
 
 def sums_of_files(lake: Lake, files: list[str]) -> Sums:
@@ -185,9 +210,27 @@ def build_lake(lake: Lake, folder: Path) -> Sums:
         rows = lake.rows_of(file)
         path = folder / lake.path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, path, row_group_size=lake.rows // lake.groups)
+        write_file(lake, rows, path)
         total += sums(lake, rows)
     return total
+
+
+def write_file(lake: Lake, rows: pa.Table, path: Path) -> None:
+    """One file as the writer writes it by default, in two row groups or more where it is not PyArrow."""
+    if lake.writer == "Polars":
+        import polars as pl
+
+        frame = pl.from_arrow(rows)
+        assert isinstance(frame, pl.DataFrame)
+        frame.write_parquet(path, row_group_size=max(1, lake.rows // 2))
+    elif lake.writer == "DuckDB":
+        import duckdb
+
+        with duckdb.connect() as connection:
+            connection.register("made", rows)
+            connection.execute(f"COPY made TO '{path}' (FORMAT parquet)")  # 122,880 rows a row group
+    else:
+        pq.write_table(rows, path, row_group_size=lake.rows // lake.groups)
 
 
 def build_source(work: Work, path: Path) -> Sums:

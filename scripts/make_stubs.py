@@ -2,7 +2,7 @@
 
 PyArrow comes without types. Here a name that it has not, a keyword that a function does not take and an argument that
 is missing become errors of mypy; values are `Any`, since what an Array or a DataType can do depends on its type, which
-no annotation of ours says. Why not the stubs of others: docs/decisions/0046.
+no annotation of ours says. Why not the stubs of others: docs/decisions/0025.
 """
 
 from __future__ import annotations

@@ -23,6 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
     parser.addoption("--wide", action="store_true", help="also merge a source larger than Spark's driver")
     parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
+    parser.addoption(
+        "--readers",
+        choices=("off", "fast", "all"),
+        default="off",
+        help="read the conformance suite's lakes with others, with filters pushed down by DuckDB or by all readers",
+    )
+    parser.addoption("--keep-rewritten", type=Path, help="a folder for the files and lakes that Spark is to read")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

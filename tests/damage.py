@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.target import thrift
-from fsspeckit.core.target.tail import footer_bytes
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.footer_io import footer_bytes
 from support import all_names, fingerprint
 
 

@@ -27,9 +27,10 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from fsspeckit.core.rewrite.splice import SplicedFile
-from fsspeckit.core.rewrite.writer import FileWriter
+from fsspeckit.core.parquet.splice import SplicedFile
+from fsspeckit.core.parquet.writer import FileWriter
 from fsspeckit.datasets.spark import SparkDatasetIO, engine, keys, shuffle
+from fsspeckit.datasets.spark.operation import Operation
 from fsspeckit.datasets.spark.session import Cluster
 from support import all_names
 
@@ -180,18 +181,18 @@ def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
     """Within the block, a fault strikes these steps."""
     run, store_hits, shuffled, receive = Cluster.run, keys._store_hits, shuffle.shuffle, shuffle._receive
 
-    def struck_run(cluster: Cluster, step: str, function: Any, tasks: Any) -> Any:
+    def struck_run(cluster: Cluster, step: str, function: Any, *arguments: Any) -> Any:
         if step not in steps:
-            return run(cluster, step, function, tasks)
-        found = run(cluster, step, partial(_struck, fault, marks, step, function), tasks)
+            return run(cluster, step, function, *arguments)
+        found = run(cluster, step, partial(_struck, fault, marks, step, function), *arguments)
         marks.put(f"{step}-end", marks.staged())
         return found
 
-    def struck_shuffle(cluster: Cluster, step: str, *arguments: Any) -> Any:
+    def struck_shuffle(operation: Operation, step: str, *arguments: Any) -> Any:
         struck_receive = partial(_struck, fault, marks, step, receive) if step in steps else receive
         struck_sent = partial(_struck_sending, fault, marks) if "send" in steps else _sent
         with mock.patch.multiple(shuffle, sent=struck_sent, _receive=struck_receive):
-            received = shuffled(cluster, step, *arguments)
+            received = shuffled(operation, step, *arguments)
         if step in steps:
             marks.put(f"{step}-end", marks.staged())
         return received

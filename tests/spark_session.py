@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 # Sessions of tests do little, and are done before Java's better compiler has paid off.
@@ -41,3 +43,17 @@ def local_session(master: str = "local[2]", **conf: Any) -> Any:
     for name, value in {**CONF, **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def settings(spark: Any, **conf: str) -> Iterator[None]:
+    """Settings of the session that all tests share, for a while."""
+    names = {name.replace("__", "."): value for name, value in conf.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""The front door: an engine is chosen by the source's type, or by name, and does what is asked."""
+"""The public functions: choose an engine by the type of the source, or by name, and call it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def engine_for(source: Any) -> str:
 def dataset_io(
     engine: str, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None, **options: Any
 ) -> DatasetIO[Any]:
-    """The `DatasetIO` of an engine, which must be installed; `options` are those of its class."""
+    """Create the `DatasetIO` of an engine; `options` are the arguments of its class."""
     if engine not in _ENGINES:
         raise ArgumentError(f"Unknown engine {engine!r}. Choose one of {', '.join(map(repr, _ENGINES))}.")
     try:
@@ -61,7 +61,7 @@ def merge(
     storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[AnyMergeOptions],
 ) -> MergeResult:
-    """Merge the rows of `data` into the Parquet data set at `path`, rewriting only the files that its keys touch.
+    """Merge the rows of `data` into the Parquet data set at `path`, rewriting only files that contain matching keys.
 
     >>> import fsspeckit, pyarrow as pa
     >>> orders = pa.table({"id": [1, 2], "status": ["new", "new"]})
@@ -75,23 +75,27 @@ def merge(
     Args:
         data: a PyArrow table or reader, a pandas or Polars frame, a DuckDB relation, a Spark DataFrame, or the path of
             a Parquet file. Its rows replace whole rows.
-        path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it.
+        path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it if necessary.
         strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both.
         key_columns: the columns that identify a row.
-        partition_columns: needed only for a new data set; else found in the paths. `partition_by` is the same.
-        engine: `pyarrow`, `duckdb` or `spark`; left out, it is that of `data`, and `pyarrow` for all others.
+        partition_columns: for a new data set; otherwise detected from the paths. `partition_by` is an alias.
+        engine: `pyarrow`, `duckdb` or `spark`. By default Spark DataFrames use `spark`, DuckDB relations `duckdb`, and
+            all other sources `pyarrow`.
         filesystem: an fsspec file system for the target.
-        storage_options: how `s3://` paths are reached, those of sources too: endpoint, region, access_key_id,
-            secret_access_key and others (docs/object-stores.md). AWS's environment and profiles say what is left out.
-        compression, max_rows_per_file, row_group_size: of new files. Rewritten files keep their own layout.
+        storage_options: how to reach `s3://` paths, of sources too: endpoint, region, access_key_id,
+            secret_access_key and others (docs/object-stores.md). The AWS environment and profiles supply the rest.
+        compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
         replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
-            `in_place` on local disks, except under Spark.
+            `in_place` on local disks, and `new_file` under Spark and in object stores.
         lock_timeout: seconds to wait for another writer.
-        partition_timezone: the zone of instants in the names of partition folders; UTC, under Spark the session's.
-        batch: the batch of a stream that `data` is; one that was committed before is skipped.
-        table: Spark; a table of its catalog, in place of `path`.
-        source_sql: DuckDB; a query that gives the source, in place of `data`, which is `None`.
-        use_merge: DuckDB; with or without its MERGE statement. Left out, it is used from 1.4.0 on.
+        partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
+            session's zone.
+        source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
+            default under Spark is the session's zone; other engines refuse such timestamps.
+        batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
+        table: Spark only; a table of its catalog, instead of `path`.
+        source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
+        use_merge: DuckDB only; whether to use its MERGE statement. By default it is used from DuckDB 1.4.0 on.
 
     Raises:
         MergeValidationError: the input was refused (null or duplicate keys, columns or types that do not fit, a key
@@ -114,7 +118,9 @@ def plan(
     storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[AnyPlanOptions],
 ) -> MergePlan:
-    """What `merge` would do, file by file and with exact counts. Changes nothing; arguments are those of `merge`.
+    """Describe what `merge` would do, file by file and with exact counts, and change nothing.
+
+    The arguments are those of `merge`.
 
     >>> import fsspeckit, pyarrow as pa
     >>> orders = pa.table({"id": [1, 2], "status": ["new", "new"]})
@@ -160,9 +166,9 @@ def read(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The rows of a data set as a PyArrow table, with `engine="spark"` as a Spark DataFrame.
+    """Read a data set as a PyArrow table, or with `engine="spark"` as a Spark DataFrame.
 
-    `filter` is a PyArrow expression; for Spark a column expression or a line of SQL. Unfinished commits are warned of.
+    `filter` is a PyArrow expression; for Spark a column expression or SQL text. An unfinished commit causes a warning.
 
     >>> import fsspeckit, pyarrow as pa, pyarrow.compute as pc
     >>> orders = pa.table({"id": [1, 2], "status": ["new", "paid"]})
@@ -183,11 +189,12 @@ def recover(
     discard: bool = False,
     forget_stream: str | None = None,
 ) -> list[str]:
-    """Finish or clear away what a killed writer left in the data set at `path`; says what was done.
+    """Finish an interrupted commit in the data set at `path`, and remove the temporary files of killed writers.
 
-    A recorded commit is finished if every file is as it expects. Where one is not, nothing is changed and a
-    `CommitUnfinishedError` tells what was found; then `finish` carries the commit out all the same, and `discard` gives
-    it up. `forget_stream` names a stream whose record is then dropped, if it has not moved for seven days.
+    Returns one line for each thing that was done. A recorded commit is finished if every file is as the commit expects.
+    Otherwise nothing is changed and `CommitUnfinishedError` reports the differences: `finish` then applies the commit
+    anyway, and `discard` gives it up. `forget_stream` names a stream whose record is dropped, if the stream has been
+    idle for seven days.
 
     >>> import fsspeckit, pyarrow as pa
     >>> _ = fsspeckit.merge(pa.table({"id": [1]}), "memory://recover/orders", key_columns=["id"])

@@ -70,11 +70,27 @@ def test_instants_in_folders_follow_a_zone(call: Call) -> None:
     assert "partition_timezone is 'Nowhere'" in wrong.stderr
 
 
+def test_times_without_a_zone_follow_a_zone(call: Call) -> None:
+    moment = dt.datetime(2024, 1, 1, 12)
+    pq.write_table(pa.table({"id": [1], "t": pa.array([moment], pa.timestamp("us"))}), "moment.parquet")
+    Path("zoned").mkdir()
+    pq.write_table(pa.table({"id": [1], "t": pa.array([moment], pa.timestamp("us", "UTC"))}), "zoned/a.parquet")
+    asked = ["moment.parquet", "zoned", "-k", "id"]
+    for command in ("plan", "merge"):
+        refused = call(command, *asked)
+        assert refused.exit_code == 1
+        assert "Column 't'" in refused.stderr and "--source-timezone" in refused.stderr
+    zone = ["--source-timezone", "Asia/Tokyo", "--json"]
+    assert json.loads(call("plan", *asked, *zone).stdout)["updated"] == 1
+    assert json.loads(call("merge", *asked, *zone).stdout)["updated"] == 1
+    assert pq.read_table("zoned").column("t").to_pylist() == [dt.datetime(2024, 1, 1, 3, tzinfo=dt.UTC)]
+
+
 def test_merge_again_says_that_rows_were_equal(call: Call) -> None:
     call("merge", "new.parquet", "lake", "-k", "id")
     before = fingerprint("lake")
     result = call("merge", "new.parquet", "lake", "-k", "id")
-    assert "equal to the source's already" in result.stdout
+    assert "The matched rows already equal those of the source; no file was rewritten." in result.stdout
     assert fingerprint("lake") == before
 
 
@@ -105,7 +121,9 @@ def test_composite_key_and_partition_of_a_new_data_set(call: Call) -> None:
 
 def test_replace_new_file_renames_the_rewritten_file(call: Call) -> None:
     result = call("merge", "new.parquet", "lake", "-k", "id", "--replace", "new_file", "--json")
-    (rewritten,) = json.loads(result.stdout)["rewritten_files"]
+    said = json.loads(result.stdout)
+    (rewritten,) = said["rewritten_files"]
+    assert (said["spliced_files"], said["reencoded_files"]) == (1, 0)
     assert rewritten.startswith("lake/month=02/part-0.fk")
     assert "month=02/part-0.parquet" not in data_files("lake")
     assert {k: v for k, v in names().items() if k in NAMES} == NAMES

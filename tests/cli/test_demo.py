@@ -27,10 +27,11 @@ def test_with_pyarrow_alone(tmp_path: Path) -> None:
     assert time.perf_counter() - started < 20
     assert "60 updated, 16 inserted; 14,544 → 14,560 rows" in result.stdout
     assert "35 of 37 files: as before" in result.stdout
-    assert "row for row what was expected" in result.stdout
+    assert "all rows as expected" in result.stdout
     assert "Error: Partition columns ['month'] cannot change for existing keys" in result.stdout
     assert all(
-        f"  {mark}  {action} " in result.stdout for mark, action in zip("█▓▒░", ("rewrite", "scan", "guard", "prune"))
+        f"  {mark}  {action} " in result.stdout
+        for mark, action in zip("█▓▒░", ("rewritten", "scanned", "checked", "skipped"))
     )
     assert os.listdir(tmp_path) == []
 
@@ -41,7 +42,7 @@ def test_engines_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(__import__("sys").modules, "fsspeckit.datasets.spark", None)
     result = CliRunner(env={"COLUMNS": None}).invoke(cli, ["demo"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "Spark is left out." in result.stdout
+    assert "Spark is skipped." in result.stdout
     assert "pip install 'duckdb>=" in result.stdout
     assert CliRunner().invoke(cli, ["demo", "--engine", "duckdb"]).exit_code == 1
 

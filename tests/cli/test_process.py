@@ -23,8 +23,8 @@ MERGE = ("merge", "new.parquet", "lake", "--key", "id")
 # A merge that is killed after the commit is recorded and before it is carried out.
 KILLED = """
 import os, signal
-from fsspeckit.core.commit.steps import Steps
-Steps.apply = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+from fsspeckit.core.commit.apply import ApplyJournal
+ApplyJournal.apply = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 from fsspeckit.cli import main
 main()
 """
@@ -67,7 +67,7 @@ def test_a_pipe_gets_whole_paths_and_no_colour(shell: Shell, here: Path) -> None
     done = shell("plan", "new.parquet", str(long), "-k", "id")
     assert "\x1b" not in done.stdout
     assert f"into {long}\n" in done.stdout
-    assert "  month=02/part-0.parquet  rewrite" in done.stdout
+    assert "  month=02/part-0.parquet  rewritten" in done.stdout
     assert not any(line.endswith(" ") for line in done.stdout.splitlines())
 
 

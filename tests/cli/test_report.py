@@ -134,7 +134,7 @@ def test_html_is_whole_and_needs_nothing_else(report: MergePlan | MergeResult) -
     if report.files:
         assert len(checked.images) == 2
         groups: list[Any] = list(_groups(report))
-        assert all(f"{g.name}: {g.files} file" in checked.images[0] for g in groups)
+        assert all(f"{g.label}: {g.files} file" in checked.images[0] for g in groups)
 
 
 def _groups(report: MergePlan | MergeResult) -> list[object]:

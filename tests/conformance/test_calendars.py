@@ -12,7 +12,7 @@ import pytest
 
 from damage import edit_footer, nothing_changes
 from fsspeckit.core.errors import SchemaMismatchError
-from fsspeckit.core.target import thrift
+from fsspeckit.core.parquet import thrift
 from fsspeckit.core.values.calendars import Calendar, days_of, hybrid_days_of
 from support import write_lake
 

@@ -20,8 +20,8 @@ import pytest
 from damage import chunk_of, edit_footer, hide_page, nothing_changes
 from fsspeckit.cli.sources import read_stream
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
-from fsspeckit.core.target import thrift
-from fsspeckit.core.target.tail import footer_bytes
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.footer_io import footer_bytes
 from fsspeckit.report.inspection import inspect
 from support import multiset, read_rows, rows, write_lake
 

@@ -51,7 +51,7 @@ def test_a_partition_column_that_begins_with_a_dot(io: Any, tmp_path: Path) -> N
     ids=["duration", "null's name"],
 )
 def test_values_that_no_folder_can_tell(io: Any, tmp_path: Path, value: pa.Array) -> None:
-    with pytest.raises(MergeValidationError, match="cannot be told from a folder's name"):
+    with pytest.raises(MergeValidationError, match="cannot be read back from a folder's name"):
         io.merge(pa.table({"k": [1], "d": value, "v": [1]}), str(tmp_path / "lake"), "upsert", ["k", "d"], ["d"])
     assert all_names(tmp_path) == []
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import edit_footer, nothing_changes, raw_footer
-from fsspeckit.core.target import thrift
+from fsspeckit.core.parquet import thrift
 from support import data_files, write_lake
 
 DATA = Path(__file__).parent.parent / "data"

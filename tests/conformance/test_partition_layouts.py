@@ -135,7 +135,10 @@ def test_an_hour_that_happens_twice_has_one_folder(io: Any, tmp_path: Path) -> N
         if ok:
             io.merge(data, lake, "upsert", ["id"], ["t"], partition_timezone="Europe/Berlin")
             continue
-        with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=r"'t'.*cannot be told from a folder's"):
+        with (
+            nothing_changes(lake),
+            pytest.raises(SchemaMismatchError, match=r"'t'.*cannot be read back from a folder's"),
+        ):
             io.merge(data.set_column(0, "id", [[2]]), lake, "upsert", ["id"], partition_timezone="Europe/Berlin")
 
 
@@ -155,5 +158,5 @@ def test_a_zone_that_is_none(io: Any, tmp_path: Path, zone: Any) -> None:
 )
 def test_a_partition_value_that_cannot_be_spelled(io: Any, tmp_path: Path, value: pa.Array) -> None:
     data = pa.table({"id": [1], "p": value})
-    with pytest.raises(SchemaMismatchError, match=r"'p': .* cannot be told from a folder's name"):
+    with pytest.raises(SchemaMismatchError, match=r"'p': .* cannot be read back from a folder's name"):
         io.merge(data, str(tmp_path / "lake"), "upsert", ["id"], ["p"])

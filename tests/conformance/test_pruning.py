@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from damage import nothing_changes, spoil_pages
+from damage import edit_footer, nothing_changes, spoil_pages
 from fsspeckit.core.errors import UnreadableFileError
+from fsspeckit.core.parquet import thrift
 from support import data_files, fingerprint, rows, write_lake
 
 
@@ -136,7 +140,7 @@ def test_plan_shows_the_guard_and_how_to_spare_it(io: Any, tmp_path: Path) -> No
     assert "guard" in plan.files[0].reason
     (hint,) = plan.hints
     assert "2 files" in hint
-    assert "Adding day to the key columns" in hint
+    assert "Add day to the key columns to avoid this" in hint
     spared = io.plan(data, lake, "upsert", ["id", "day"])
     assert [f.action for f in spared.files] == ["prune", "scan", "prune"]
     assert spared.files[0].reason == "partition holds no source row"
@@ -184,3 +188,122 @@ def test_a_merge_of_pruned_files_still_counts_them(io: Any, tmp_path: Path) -> N
         ("rewritten", 10),
     ]
     assert len(rows(lake)) == 30
+
+
+KEYS_IN_ORDER: dict[str, pa.Array] = {
+    "int8": pa.array([-1, 0, 1], pa.int8()),
+    "int32": pa.array([-1, 0, 1], pa.int32()),
+    "int64": pa.array([1, 2, 2**40], pa.int64()),
+    "uint32": pa.array([1, 2, 2**32 - 1], pa.uint32()),
+    "uint64": pa.array([1, 2, 2**64 - 1], pa.uint64()),
+    "float": pa.array([-1.5, 0.0, 2.5], pa.float32()),
+    "double": pa.array([-1.5, 0.0, 2.5], pa.float64()),
+    "string": pa.array(["a", "b", "ü"]),
+    "binary": pa.array([b"a", b"b", b"\xff"]),
+    "fixed binary": pa.array([b"aa", b"ab", b"\xff\x00"], pa.binary(2)),
+    "decimal": pa.array([Decimal("-1.50"), Decimal("0.00"), Decimal("2.50")], pa.decimal128(9, 2)),
+    "large decimal": pa.array([Decimal(-1), Decimal(0), Decimal(10**30)], pa.decimal128(38, 0)),
+    "date": pa.array([date(1969, 1, 1), date(1970, 1, 1), date(2026, 1, 1)]),
+    "timestamp": pa.array([-1, 0, 10**15], pa.timestamp("us")),
+    "zoned timestamp": pa.array([-1, 0, 10**15], pa.timestamp("us", "UTC")),
+    "time": pa.array([0, 1, 10**9], pa.time64("us")),
+    "bool": pa.array([False, True]),
+}
+
+
+def spoil_statistics(path: Path, change: Callable[[thrift.Struct], None], column: int = 0) -> None:
+    """Change the statistics of a column in every row group of a file."""
+
+    def edit(footer: thrift.Struct) -> None:
+        for group in footer[4][1][1]:
+            metadata = dict(group[1][1][1][column][3][1])
+            statistics = dict(metadata[12][1])
+            change(statistics)
+            group[1][1][1][column][3] = thrift.STRUCT, {**metadata, 12: (thrift.STRUCT, statistics)}
+
+    edit_footer(path, edit)
+
+
+def check_every_key_is_found(io: Any, lake: str, keys: pa.Array) -> None:
+    """An upsert of a key that is there updates its row, and inserts none."""
+    for i in range(len(keys)):
+        result = io.merge(pa.table({"id": keys[i : i + 1], "x": ["new"]}), lake, "upsert", ["id"])
+        assert (result.inserted, result.updated, result.target_count_after) == (0, 1, len(keys))
+    assert [row["x"] for row in rows(lake)] == ["new"] * len(keys)
+
+
+@pytest.mark.parametrize("keys", KEYS_IN_ORDER.values(), ids=KEYS_IN_ORDER)
+def test_a_minimum_above_the_maximum_proves_nothing(io: Any, tmp_path: Path, keys: pa.Array) -> None:
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": keys, "x": ["old"] * len(keys)})})
+
+    def swap(statistics: thrift.Struct) -> None:
+        for greatest, least in ((1, 2), (5, 6)):
+            if greatest in statistics:
+                statistics[greatest], statistics[least] = statistics[least], statistics[greatest]
+
+    spoil_statistics(Path(lake, "f.parquet"), swap)
+    check_every_key_is_found(io, lake, keys)
+
+
+def _only_nulls(statistics: thrift.Struct) -> None:
+    statistics[3] = thrift.I64, 3
+
+
+def _only_nulls_and_no_bounds(statistics: thrift.Struct) -> None:
+    for number in (1, 2, 5, 6):
+        del statistics[number]
+    _only_nulls(statistics)
+
+
+def _too_many_nulls(statistics: thrift.Struct) -> None:
+    statistics[3] = thrift.I64, 4
+    for number in (1, 2, 5, 6):
+        statistics[number] = statistics[1]
+
+
+def _negative_nulls(statistics: thrift.Struct) -> None:
+    statistics[3] = thrift.I64, -1
+    for number in (1, 2, 5, 6):
+        statistics[number] = statistics[1]
+
+
+def _long_bounds(statistics: thrift.Struct) -> None:
+    for number in (1, 2, 5, 6):
+        statistics[number] = thrift.BINARY, statistics[1][1] + b"\0"
+
+
+def _two_maxima(statistics: thrift.Struct) -> None:
+    statistics[5] = statistics[2]
+
+
+CONTRADICTIONS = {
+    "bounds, and nothing but nulls": _only_nulls,
+    "nothing but nulls, and levels of values": _only_nulls_and_no_bounds,
+    "more nulls than rows": _too_many_nulls,
+    "less than no nulls": _negative_nulls,
+    "bounds that are too long": _long_bounds,
+    "two maxima": _two_maxima,
+}
+
+
+@pytest.mark.parametrize("nullable", [True, False], ids=["optional", "required"])
+@pytest.mark.parametrize("contradict", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_statistics_that_contradict_themselves_prove_nothing(
+    io: Any, tmp_path: Path, contradict: Callable[[thrift.Struct], None], nullable: bool
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable), pa.field("x", pa.string())])
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": [1, 5, 9], "x": ["old"] * 3}, schema=schema)})
+    spoil_statistics(Path(lake, "f.parquet"), contradict)
+    check_every_key_is_found(io, lake, pa.array([1, 5, 9]))
+
+
+def test_contradictory_statistics_of_one_file_among_many(io: Any, tmp_path: Path) -> None:
+    """Footers of many files are parsed together."""
+    lake = lake_of(tmp_path / "lake", 40, size=3)
+
+    def swap(statistics: thrift.Struct) -> None:
+        statistics[1], statistics[2], statistics[5], statistics[6] = (statistics[n] for n in (2, 1, 6, 5))
+
+    spoil_statistics(Path(lake, "f020.parquet"), swap)
+    result = io.merge(pa.table({"id": [61], "x": ["new"]}), lake, "upsert", ["id"])
+    assert (result.inserted, result.updated, result.target_count_after) == (0, 1, 120)

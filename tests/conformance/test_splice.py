@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import edit_footer, raw_footer
-from fsspeckit.core.target import spans, thrift
+from fsspeckit.core.parquet import chunk_layout as spans
+from fsspeckit.core.parquet import thrift
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from spliced_files import FILES, SWAPPED, Rows, Spliced, halves
+from support import write_lake
 
 
 def read_pyarrow(path: Path) -> Rows:
@@ -82,6 +84,24 @@ def test_what_did_not_change_is_the_same_bytes(tmp_path: Path, name: str) -> Non
                 copied += 0 if changed else len(after)
         assert file.result.bytes_copied == copied
         assert file.result.bytes_encoded == file.new.stat().st_size - copied
+
+
+@pytest.mark.parametrize("mode", ["incremental", "full"])
+def test_spliced_and_reencoded_files_are_counted(io: Any, tmp_path: Path, mode: str) -> None:
+    """Of six files one has a field that we do not know, one has the source's row already, one is not touched."""
+    lake = write_lake(tmp_path / "lake", {f"{n}.parquet": pa.table({"id": [n], "x": [n]}) for n in range(6)})
+
+    def later_field(footer: thrift.Struct) -> None:
+        footer[4][1][1][0][1][1][1][0][3][1][30] = thrift.I64, 7
+
+    edit_footer(tmp_path / "lake" / "3.parquet", later_field)
+    source = pa.table({"id": [0, 1, 2, 3, 4, 9], "x": [-1, -1, -1, -1, 4, 9]})
+    result = io.write_parquet_dataset(source, lake, "upsert", ["id"], rewrite_mode=mode)
+    assert (result.updated, result.inserted) == (5, 1)
+    expected = (3, 1, 4) if mode == "incremental" else (0, 6, 6)
+    assert (result.spliced_files, result.reencoded_files, len(result.rewritten_files)) == expected
+    again = io.write_parquet_dataset(source, lake, "upsert", ["id"], rewrite_mode="incremental")
+    assert (again.updated, again.spliced_files, again.reencoded_files) == (6, 0, 0)
 
 
 def _paths(path: Path) -> list[str]:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.core.rewrite import dictionaries, kernel
-from fsspeckit.core.rewrite.dictionaries import patched_numbers
+from fsspeckit.core.rewrite import row_group
+from fsspeckit.core.rewrite.patch import DictionaryText, patched_dictionary
 
 CITIES = ["Ulm", "Bern", None, "Köln"]
 
@@ -32,11 +32,11 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows were patched as numbers, each time."""
     lengths: list[int] = []
 
-    def counted(old: Any, positions: Any, new: Any) -> Any:
+    def counted(old: Any, positions: Any, new: Any, deleted: Any) -> Any:
         lengths.append(len(old))
-        return patched_numbers(old, positions, new)
+        return patched_dictionary(old, positions, new, deleted)
 
-    monkeypatch.setattr(kernel, "patched_numbers", counted)
+    monkeypatch.setattr(row_group, "patched_dictionary", counted)
     return lengths
 
 
@@ -106,10 +106,11 @@ def test_which_columns_are_numbered(tmp_path: Path) -> None:
     table = pq.read_table(path)
     pq.write_table(table, path, row_group_size=count, use_dictionary=["city", "code", "a.b", "tags", "number"])
     with pa.OSFile(str(path)) as source:
-        from fsspeckit.core.target import tail, thrift
+        from fsspeckit.core.parquet import footer_io as tail
+        from fsspeckit.core.parquet import thrift
 
         footer = thrift.decode(tail.footer_bytes(source))
-        numbered = dictionaries.NumberedText.of(source, footer, pq.ParquetFile(source), [0])
+        numbered = DictionaryText.of(source, footer, pq.ParquetFile(source), [0])
     assert numbered.columns == ["city", "code"]
     assert numbered.sizes == {("city", 0): 3, ("code", 0): 2}
 

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.match.hits import Hits, hit_batch, write_hits
 from fsspeckit.core.model import FileInfo, Shape
 from fsspeckit.core.rewrite import files
-from fsspeckit.core.spool.exchange import pull
-from fsspeckit.core.spool.hits import Hits, hit_batch, write_hits
-from fsspeckit.core.spool.parts import Part, PartWriter, Spool
-from fsspeckit.core.spool.store import SharedFolder
+from fsspeckit.core.rows.exchange import pull
+from fsspeckit.core.rows.spool import Part, PartWriter, Spool
+from fsspeckit.core.rows.store import SharedFolder
 from fsspeckit.core.storage import LocalStorage, locate
-from fsspeckit.core.target.footers import read_footers
 
 ROWS = 10
 
@@ -41,14 +41,14 @@ def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
         for file, group, start in ((0, 0, 0), (0, 1, 1), (1, 0, 3))
     ]
     hits = Hits(spool.store, tuple(write_hits(spool.store, batches)), {"f": 0, "g": 1})
-    labels = {(0, 0): 0, (0, 1): 1, (1, 0): 2}
-    sent = dict(files._send(spool, hits, labels, range(3), None))
+    buckets = {(0, 0): 0, (0, 1): 1, (1, 0): 2}
+    sent = dict(files._send(spool, hits, buckets, range(3), None))
     assert sorted(sent) == [0, 1, 2]
-    for (file, group), label in labels.items():
-        rows = sorted(zip(*(column.to_pylist() for column in sent[label].columns), strict=True))
-        start = (0, 1, 3)[label]
+    for (file, group), bucket in buckets.items():
+        rows = sorted(zip(*(column.to_pylist() for column in sent[bucket].columns), strict=True))
+        start = (0, 1, 3)[bucket]
         assert rows == [(file, group, i, order[start + i], f"row {order[start + i]}") for i in range(4)]
-        pulled = pull(spool, lambda parts, only: files._send(spool, hits, labels, parts, only), label)
+        pulled = pull(spool, lambda parts, only: files._send(spool, hits, buckets, parts, only), bucket)
         assert pulled is not None and pulled.num_rows == 4
 
 

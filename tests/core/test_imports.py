@@ -45,7 +45,7 @@ def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
 
 def test_engines_have_the_same_names_for_the_same_things() -> None:
     """So that they can be read side by side."""
-    homes = {"open_source": "source.py", "spool": "source.py", "meet": "keys.py", "exchange": "engine.py"}
+    homes = {"open_source": "source.py", "spool": "source.py", "match": "keys.py", "exchange": "engine.py"}
     engines = [path.parent for path in (ROOT / "datasets").glob("*/__init__.py")]
     assert [folder.name for folder in engines if not (folder / "engine.py").exists()] == []
     assert [folder.name for folder in engines if not (folder / "io.py").exists()] == []
@@ -61,17 +61,18 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
-    {"cached", "defaults", "errors", "parallel", "record"},
-    {"values", "model", "footers"},
-    {"storage"},
-    {"target"},
-    {"plan"},
-    {"spool"},
+    {"actions", "cached", "defaults", "errors", "parallel"},
+    {"values", "model", "footer_columns"},
+    {"storage", "validate"},
+    {"parquet"},
+    {"dataset"},
+    {"rows"},
+    {"match"},
     {"rewrite"},
     {"commit"},
     {"engine"},
-    {"local"},
-    {"merge", "outcome", "incremental"},
+    {"local_engine", "execution_plan"},
+    {"merge", "results", "incremental"},
 ]
 
 
@@ -89,6 +90,47 @@ def rooms_below(path: Path) -> Iterator[str]:
             yield from filter(None, [room_of(node.module)])
         elif isinstance(node, ast.Import):
             yield from filter(None, (room_of(alias.name) for alias in node.names))
+
+
+def test_no_caller_asks_for_the_class_of_a_storage() -> None:
+    """Callers ask what a storage can do (`on_disk`, `opens_by_request`, `local_path`), so that a new one need not."""
+    asking = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in ROOT.rglob("*.py")
+        if path.parent != ROOT / "core" / "storage"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and re.search(r"Storage\b|\bDisk\b", ast.unparse(node.args[1]))
+    ]
+    assert asking == []
+
+
+def test_the_two_commit_protocols_do_not_know_each_other() -> None:
+    disks = {"disk", "staging", "journal", "marker", "apply", "recovery"}
+    stores = {"store", "head", "lease", "place", "finish"}
+    folder = ROOT / "core" / "commit"
+    assert disks | stores | {"shared", "session", "forget", "replace", "__init__"} == {
+        p.stem for p in folder.glob("*.py")
+    }
+    for ours, theirs in ((disks, stores), (stores, disks)):
+        imports = {name for module in ours for name in _commit_modules(folder / f"{module}.py")}
+        assert imports & theirs == set()
+
+
+def _commit_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "fsspeckit.core.commit":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsspeckit.core.commit."):
+            yield str(node.module).rsplit(".", 1)[1]
+
+
+def test_only_the_commit_knows_the_names_of_its_folders() -> None:
+    name = re.compile(r"""["'](\.fsspeckit-?|\.staging_?)["']""")
+    knowing = {str(path.relative_to(ROOT).parent) for path in ROOT.rglob("*.py") if name.search(path.read_text())}
+    assert knowing == {"core/commit"}
 
 
 def test_cached_properties_have_no_lock() -> None:
@@ -116,13 +158,11 @@ def test_imports_go_down_only() -> None:
 
 def test_the_core_knows_no_engine() -> None:
     """`core.incremental.merge` alone reaches for the PyArrow engine, when it is called."""
-    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {
-        "core/incremental/__init__.py"
-    }
+    assert {name for name in importers("fsspeckit.datasets") if name.startswith("core/")} == {"core/incremental.py"}
 
 
 def test_nothing_runs_through_the_door_of_spec_001() -> None:
-    assert {name for name in importers("fsspeckit.core.incremental") if "/incremental/" not in name} == set()
+    assert importers("fsspeckit.core.incremental") == set()
 
 
 LOADED = """

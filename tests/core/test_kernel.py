@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import edit_footer, raw_footer
+from fsspeckit.core.dataset.footers import read_footer
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import Footer, Rewritten, Shape, WriteOptions
-from fsspeckit.core.rewrite import kernel
-from fsspeckit.core.rewrite.kernel import Job, rewrite_file
+from fsspeckit.core.parallel import Pool
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.rewrite import row_group
+from fsspeckit.core.rewrite.file import rewrite_file
+from fsspeckit.core.rewrite.job import Job, RowGroupChange
 from fsspeckit.core.storage import LocalStorage, Location, locate
-from fsspeckit.core.target import thrift
-from fsspeckit.core.target.footers import read_footer
-from fsspeckit.core.target.listing import list_files
 
 GROUPS, SIZE = 10, 50
 
@@ -34,23 +37,23 @@ class Updates:
     by_group: dict[int, tuple[list[int], pa.Table]]
     asked: Counter[int] = field(default_factory=Counter)
 
-    def rows(self, row_group: int) -> tuple[Any, pa.Table]:
-        self.asked[row_group] += 1
-        positions, rows = self.by_group[row_group]
-        return np.array(positions), rows
+    def row_group(self, group: int) -> RowGroupChange:
+        self.asked[group] += 1
+        positions, rows = self.by_group[group]
+        return RowGroupChange(np.array(positions), rows)
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How often each row group was read."""
     counted: Counter[int] = Counter()
-    original = kernel.read_row_group  # type: ignore[attr-defined]
+    original = row_group.read_row_group  # type: ignore[attr-defined]
 
     def counting(location: Any, path: str, file: Any, group: int, *rest: Any, **named: Any) -> pa.Table:
         counted[group] += 1
         return original(location, path, file, group, *rest, **named)
 
-    monkeypatch.setattr(kernel, "read_row_group", counting)
+    monkeypatch.setattr(row_group, "read_row_group", counting)
     return counted
 
 
@@ -99,7 +102,8 @@ class Scene:
         shape = shape or Shape(schema, tuple(schema.names), ("id",), ())
         touched = tuple(sorted(updates.by_group))
         made = Job(self.footer, touched, str(self.staging), "new", "f.parquet", **job)
-        return rewrite_file(self.location, shape, made, updates, threads=threads)
+        with Pool.of(threads) as pool:
+            return rewrite_file(self.location, shape, made, updates, pool)
 
     @property
     def new(self) -> pq.ParquetFile:
@@ -158,24 +162,24 @@ def test_a_row_of_another_key_replaces_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "guarded", "read_again"),
+    ("name", "verified", "read_again"),
     [("id", False, False), ("name", False, False), ("x", False, True), ("id", True, True), ("name", True, True)],
 )
 def test_a_key_that_can_only_be_the_same_is_not_read_again(
-    tmp_path: Path, name: str, guarded: bool, read_again: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, verified: bool, read_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal floats need not be the same: 0.0 and -0.0 are one key."""
     scene, read = Scene(tmp_path), set()
-    original = kernel.read_row_group  # type: ignore[attr-defined]
+    original = row_group.read_row_group  # type: ignore[attr-defined]
 
     def observed(*args: Any, **named: Any) -> pa.Table:
         read.update(named["columns"])
         return original(*args, **named)
 
-    monkeypatch.setattr(kernel, "read_row_group", observed)
+    monkeypatch.setattr(row_group, "read_row_group", observed)
     changes: dict[int, dict[str, Any]] = {7: {"tags": [9]}}
     shape = Shape(scene.table.schema, tuple(scene.table.column_names), (name,), ())
-    scene.rewrite(scene.updates(changes), shape, guarded=guarded)
+    scene.rewrite(scene.updates(changes), shape, verify_keys=verified)
     assert read == {"id", "x", "name", "tags"} - (set() if read_again else {name})
     assert scene.new.read().to_pylist() == scene.expected(changes)
 
@@ -213,7 +217,7 @@ def test_columns_read_one_by_one_make_the_same_file(
     }
     done = scene.rewrite(scene.updates(changes))
     data, counted = (scene.staging / "new").read_bytes(), reads.total()
-    monkeypatch.setattr(kernel, "_LOT_BYTES", 1)
+    monkeypatch.setattr(row_group, "_BATCH_BYTES", 1)
     assert scene.rewrite(scene.updates(changes)) == done
     assert (scene.staging / "new").read_bytes() == data
     assert scene.new.read().to_pylist() == scene.expected(changes)
@@ -236,32 +240,49 @@ def _too_small(footer: thrift.Struct) -> None:
     footer[6] = thrift.BINARY, b"parquet-mr version 1.2.8 (build 0)"
 
 
-ODD = [_elsewhere, _later_field, _too_small]
+ODD = [
+    (_elsewhere, "A column chunk has fields [1]"),
+    (_later_field, "The metadata of a column chunk has fields [60]"),
+    (_too_small, "Pages with 66 values"),
+]
 
 
-@pytest.mark.parametrize("spoil", ODD, ids=lambda f: f.__name__.strip("_"))
-def test_what_cannot_be_copied_is_written_anew(tmp_path: Path, spoil: Any, reads: Counter[int]) -> None:
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """What the logger of rewrites says to users who ask for INFO."""
+    with caplog.at_level("INFO", "fsspeckit.rewrite"):
+        yield lambda: [r.getMessage() for r in caplog.records if r.levelname == "INFO"]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), ODD, ids=[spoil.__name__.strip("_") for spoil, _ in ODD])
+def test_what_cannot_be_copied_is_reencoded_and_the_reason_is_logged(
+    tmp_path: Path, spoil: Any, reason: str, reads: Counter[int], messages: Callable[[], list[str]]
+) -> None:
     scene = Scene(tmp_path)
     edit_footer(scene.path, spoil)
     changes: dict[int, dict[str, Any]] = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
     done = scene.rewrite(scene.updates(changes))
-    assert done.copied == 0
+    assert (done.copied, done.spliced) == (0, False)
+    (message,) = messages()
+    assert message.startswith(f"{scene.path} is re-encoded, not spliced: {reason}")
     assert reads.keys() == set(range(GROUPS))
     assert scene.new.read().to_pylist() == scene.expected(changes)
 
 
-def test_fresh_files_are_never_spliced(tmp_path: Path, reads: Counter[int]) -> None:
+def test_new_files_are_never_spliced(tmp_path: Path, reads: Counter[int]) -> None:
     scene = Scene(tmp_path)
     changes: dict[int, dict[str, Any]] = {5: {"x": 1.5}, 3 * SIZE + 7: {"name": "new"}}
     updates = scene.updates(changes)
-    done = scene.rewrite(updates, fresh=WriteOptions())
-    assert done.copied == 0
+    done = scene.rewrite(updates, as_new_files=WriteOptions())
+    assert (done.copied, done.spliced) == (0, False)
     assert (reads, updates.asked) == (dict.fromkeys(range(GROUPS), 1), {0: 1, 3: 1})
     (staged,) = done.staged
     assert pq.read_table(scene.staging / staged.staged).to_pylist() == scene.expected(changes)
 
 
-def test_rows_that_fit_are_spliced_and_rows_that_do_not_change_the_layout(tmp_path: Path) -> None:
+def test_rows_that_fit_are_spliced_and_rows_that_do_not_change_the_layout(
+    tmp_path: Path, messages: Callable[[], list[str]]
+) -> None:
     """The target's type is wider than the file's; the last row group tells that the file has to follow."""
     narrow = table().set_column(1, "x", pa.array([i % 100 for i in range(GROUPS * SIZE)], pa.int8()))
     wide = narrow.schema.set(1, pa.field("x", pa.int32()))
@@ -272,16 +293,18 @@ def test_rows_that_fit_are_spliced_and_rows_that_do_not_change_the_layout(tmp_pa
         done = scene.rewrite(scene.updates(changes, wide), shape)
         assert scene.new.schema_arrow.field("x").type == dtype
         assert scene.new.read().to_pylist() == scene.expected(changes)
-        assert bool(done.copied) is copied
+        assert bool(done.copied) is done.spliced is copied
+    (message,) = messages()
+    assert message.endswith("not spliced: new values of column 'x' do not fit the file's own schema")
 
 
-@pytest.mark.parametrize("mode", ["fresh", "one file"])
+@pytest.mark.parametrize("mode", ["new files", "one file"])
 def test_the_layout_changes_in_every_mode_and_leaves_nothing_behind(tmp_path: Path, mode: str) -> None:
     narrow = table().set_column(1, "x", pa.array([i % 100 for i in range(GROUPS * SIZE)], pa.int8()))
     wide = narrow.schema.set(1, pa.field("x", pa.int32()))
     scene = Scene(tmp_path, narrow)
     changes: dict[int, dict[str, Any]] = {5: {"x": 7}, 9 * SIZE: {"x": 1000}}
-    job: dict[str, Any] = {"fresh": WriteOptions(max_rows_per_file=60)} if mode == "fresh" else {}
+    job: dict[str, Any] = {"as_new_files": WriteOptions(max_rows_per_file=60)} if mode == "new files" else {}
     done = scene.rewrite(scene.updates(changes, wide), Shape(wide, tuple(wide.names), ("id",), ()), **job)
     assert sorted(p.name for p in scene.staging.iterdir()) == sorted(s.staged for s in done.staged)
     tables = [pq.read_table(scene.staging / s.staged) for s in done.staged]

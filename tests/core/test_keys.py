@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.errors import SchemaMismatchError
-from fsspeckit.core.footers import UNKNOWN
+from fsspeckit.core.footer_columns import UNKNOWN
+from fsspeckit.core.match.prune import bounds_might_match, each_might_match
 from fsspeckit.core.model import Bounds
-from fsspeckit.core.plan.prune import bounds_might_match, each_might_match
 from fsspeckit.core.values import keys
 
 PLAIN = {

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from fsspeckit.core.dataset import ledger
+from fsspeckit.core.dataset.ledger import PREFIX, Batch
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer
-from fsspeckit.core.target import ledger
-from fsspeckit.core.target.ledger import PREFIX, Batch
-from fsspeckit.core.target.thrift import Damaged
+from fsspeckit.core.parquet.thrift import CorruptFile
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import all_names, rows
 
@@ -37,7 +37,7 @@ def test_two_modules_know_how_a_stream_is_recorded() -> None:
     """`target.ledger` alone spells the name and the entry; `commit.forget` takes entries out."""
     spelled = {str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if "fsspeckit.stream." in p.read_text()}
     prefixed = {str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if "ledger import PREFIX" in p.read_text()}
-    assert spelled == {"core/target/ledger.py"}
+    assert spelled == {"core/dataset/ledger.py"}
     assert prefixed == {"core/commit/forget.py"}
 
 
@@ -51,7 +51,7 @@ def test_the_greatest_batch_counts() -> None:
     "entry", ["", "{", "[]", "{}", '{"batch": "1"}', '{"batch": true}', '{"batch": 1, "query": 2}']
 )
 def test_a_broken_entry_is_damage(entry: str) -> None:
-    with pytest.raises(Damaged, match=r"'fsspeckit\.stream\.orders', which records what a stream has committed"):
+    with pytest.raises(CorruptFile, match=r"'fsspeckit\.stream\.orders', which records what a stream has committed"):
         ledger.recorded({b"fsspeckit.stream.orders": entry.encode(), b"other": b"x"})
 
 

@@ -15,16 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core import merge as core
+from fsspeckit.core.actions import Actions
+from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.engine import Engine, Source
 from fsspeckit.core.errors import DuplicateKeyError, NullKeyError, PartitionMoveError
-from fsspeckit.core.local import ArrowSource, LocalEngine
+from fsspeckit.core.local_engine import ArrowSource, LocalEngine
+from fsspeckit.core.match.hits import HITS, MatchResult
+from fsspeckit.core.match.key_index import KeySet, hits_of
+from fsspeckit.core.match.key_reader import read_keys
 from fsspeckit.core.model import Match, MergeResult, MergeStrategy, Scan
-from fsspeckit.core.plan.confirm import read_keys
-from fsspeckit.core.spool.hits import HITS, Meeting
-from fsspeckit.core.spool.keyset import KeySet, hits_of
-from fsspeckit.core.spool.parts import RowId, Spool
+from fsspeckit.core.rows.spool import RowId, Spool
 from fsspeckit.core.storage import Location, locate
-from fsspeckit.core.target.partitions import parse_hive_partition_path
 
 Row = dict[str, Any]
 
@@ -42,7 +43,7 @@ class ListKeys:
         firsts = sorted(rows[0][:2] for rows in self.rows.values() if len(rows) > 1)
         return len(firsts), firsts[:5]
 
-    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
         counts, hits, moved = dict[str, Counter[int]](), list[tuple[int, ...]](), set[RowId]()
         for file, scan in enumerate(scans):
             for batch in read_keys(location, scan, self.spool.shape):
@@ -56,7 +57,7 @@ class ListKeys:
         table = pa.table([list(c) for c in zip(*hits, strict=True)] or [[]] * len(HITS), names=HITS.names).cast(HITS)
         met = len({hit[3:] for hit in hits})
         match = Match(counts, met, len(moved), self.spool.samples(sorted(moved)[:5]))
-        return Meeting(match, hits_of(self.spool, scans, table.combine_chunks().to_batches()))
+        return MatchResult(match, hits_of(self.spool, scans, table.combine_chunks().to_batches()))
 
 
 def split(spool: Spool, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.core.local import LocalEngine
+from fsspeckit.core.local_engine import LocalEngine
+from fsspeckit.core.parallel import Pool
 from fsspeckit.core.rewrite import files as rewriting
-from fsspeckit.core.rewrite.kernel import rewrite_file
+from fsspeckit.core.rewrite.file import rewrite_file
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 
@@ -75,9 +76,9 @@ def test_several_threads_go_through_files_that_would_keep_one_busy_alone(
 ) -> None:
     given = dict[str, int]()
 
-    def recording(location: Any, shape: Any, job: Any, replacements: Any, *, threads: int) -> Any:
-        given[job.footer.path] = threads
-        return rewrite_file(location, shape, job, replacements, threads=threads)
+    def recording(location: Any, shape: Any, job: Any, replacements: Any, pool: Pool) -> Any:
+        given[job.footer.path] = pool.workers
+        return rewrite_file(location, shape, job, replacements, pool)
 
     monkeypatch.setattr(rewriting, "rewrite_file", recording)
     monkeypatch.setattr(rewriting, "_LARGE", 0)

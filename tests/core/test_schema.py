@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.errors import SchemaMismatchError
-from fsspeckit.core.footers import Footers
+from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
 from fsspeckit.core.values import arrays, nested, schema, unify
 from fsspeckit.core.values.equality import identical, same_bits
@@ -182,7 +182,7 @@ LOST = [
 @pytest.mark.parametrize(("value", "source", "target"), LOST, ids=str)
 def test_values_that_do_not_survive(value: Any, source: pa.DataType, target: pa.DataType) -> None:
     column = pa.chunked_array([pa.array([None, None], source), pa.array([None, value, None], source)])
-    with pytest.raises(arrays.DoesNotFit) as caught:
+    with pytest.raises(arrays.ValueDoesNotFit) as caught:
         arrays.cast(column, target)
     assert repr(caught.value.args[0]) == repr(column[3].as_py())
 
@@ -221,7 +221,7 @@ def test_a_null_struct_has_no_fields_that_could_be_missing(kind: pa.DataType) ->
         pq.write_table(pa.table({"s": found}), pa.BufferOutputStream())  # the writer looks beneath the null
     lists = arrays.cast(pa.array([[None, {"a": 1, "b": []}], None], pa.list_(kind)), pa.list_(REQUIRED))
     assert lists.to_pylist() == [[None, {"a": 1, "b": []}], None]
-    with pytest.raises(arrays.DoesNotFit):
+    with pytest.raises(arrays.ValueDoesNotFit):
         arrays.cast(pa.array([{"a": None, "b": []}], kind), REQUIRED)
 
 
@@ -230,7 +230,7 @@ def test_struct_fields_come_and_go_as_nulls() -> None:
     column = pa.array([{"a": 1}, None], narrow)
     assert arrays.cast(column, wide).to_pylist() == [{"a": 1, "b": None}, None]
     assert arrays.cast(arrays.cast(column, wide), narrow).equals(column)
-    with pytest.raises(arrays.DoesNotFit) as caught:
+    with pytest.raises(arrays.ValueDoesNotFit) as caught:
         arrays.cast(pa.array([{"a": 1, "b": "x"}], wide), narrow)
     assert caught.value.args[0] == {"a": 1, "b": "x"}
     assert not arrays.castable(narrow, wide)  # a source has to say what it means
@@ -239,7 +239,7 @@ def test_struct_fields_come_and_go_as_nulls() -> None:
 @pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int8()), pa.struct({"a": pa.int8()})], ids=str)
 def test_only_nulls_become_nulls_without_a_type(kind: pa.DataType) -> None:
     assert arrays.cast(pa.nulls(2, kind), pa.null()).equals(pa.nulls(2))
-    with pytest.raises(arrays.DoesNotFit):
+    with pytest.raises(arrays.ValueDoesNotFit):
         arrays.cast(nested._any_value(kind), pa.null())
 
 
@@ -256,12 +256,12 @@ def test_only_nulls_become_nulls_without_a_type(kind: pa.DataType) -> None:
     ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
 )
 def test_a_value_that_python_cannot_hold_is_described(column: pa.Array, kind: pa.DataType, text: str) -> None:
-    with pytest.raises(arrays.DoesNotFit, match=text):
+    with pytest.raises(arrays.ValueDoesNotFit, match=text):
         arrays.cast(column, kind)
 
 
 def test_nanoseconds_are_shown_as_text() -> None:
-    with pytest.raises(arrays.DoesNotFit, match=r"1970-01-01 00:00:00\.000000001"):
+    with pytest.raises(arrays.ValueDoesNotFit, match=r"1970-01-01 00:00:00\.000000001"):
         arrays.cast(pa.array([1], pa.timestamp("ns")), pa.timestamp("us"))
 
 

@@ -18,9 +18,10 @@ from fsspeckit.core import merge as core
 from fsspeckit.core.errors import DuplicateKeyError, StorageError
 from fsspeckit.core.model import MergeStrategy, Shape
 from fsspeckit.core.rewrite import files, inserts
-from fsspeckit.core.spool import dedup, parts
-from fsspeckit.core.spool.exchange import by_label
-from fsspeckit.core.spool.store import LocalStore
+from fsspeckit.core.rows import deduplicate as dedup
+from fsspeckit.core.rows import spool as parts
+from fsspeckit.core.rows.exchange import by_bucket
+from fsspeckit.core.rows.store import LocalStore
 from fsspeckit.core.storage import locate
 from fsspeckit.core.values import keys as values
 from fsspeckit.core.values import ordering
@@ -36,13 +37,13 @@ ENGINES = {"pyarrow": PyArrowEngine, "duckdb": DuckDBEngine}
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing stays in memory; batches of a few rows, many parts, many labels: small tests go the way of large ones."""
+    """Nothing stays in memory; batches of a few rows, many parts and buckets: small tests go the way of large ones."""
     for engine in ENGINES.values():
         monkeypatch.setattr(engine, "spool_bytes", 0)
     monkeypatch.setattr(parts, "BATCH_ROWS", 7)
     monkeypatch.setattr(parts, "PART_BYTES", 100)
     for module in (dedup, files, inserts):
-        monkeypatch.setattr(module, "LABEL_BYTES", 300)
+        monkeypatch.setattr(module, "BUCKET_BYTES", 300)
     monkeypatch.setattr(keys, "CHUNK_ROWS", 7)
     monkeypatch.setattr(keys, "SCAN_ROWS", 5)
     monkeypatch.setattr(keys, "MERGE_ROWS", 11)
@@ -297,9 +298,9 @@ def test_few_large_files_are_written_by_all_threads(
 ) -> None:
     original, seen = files.rewrite_file, []  # type: ignore[attr-defined]
 
-    def note(*arguments: Any, threads: int) -> Any:
-        seen.append(threads)
-        return original(*arguments, threads=threads)
+    def note(*arguments: Any) -> Any:
+        seen.append(arguments[-1].workers)
+        return original(*arguments)
 
     monkeypatch.setattr(files, "rewrite_file", note)
     monkeypatch.setattr(files, "_LARGE", 0)
@@ -333,7 +334,7 @@ def test_a_disk_that_takes_no_more_of_the_source_is_named(
     monkeypatch.setattr("os.pwrite", full)
     place = tmp_path if (local, verb) == ("pyarrow", "merge") else spill
     before = fingerprint(lake)
-    with pytest.raises(StorageError, match=f"rows of the source down in {place}.*No space left.*make room") as caught:
+    with pytest.raises(StorageError, match=f"rows of the source to {place}.*No space left.*Free disk space") as caught:
         getattr(io, verb)(streamed(source), lake, "upsert", ["id"])
     assert caught.value.errno == errno.ENOSPC
     assert fingerprint(lake) == before
@@ -348,11 +349,11 @@ def test_new_rows_of_partitions_are_dealt_batch_by_batch(
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 20)
     dealt = list[int]()
 
-    def recorded(table: pa.Table, labels: Any) -> Any:
+    def recorded(table: pa.Table, buckets: Any) -> Any:
         dealt.append(table.num_rows)
-        return by_label(table, labels)
+        return by_bucket(table, buckets)
 
-    monkeypatch.setattr(inserts, "by_label", recorded)
+    monkeypatch.setattr(inserts, "by_bucket", recorded)
     source = pa.table({"id": range(60), "p": [n % 5 for n in range(60)]})
     assert dataset_io(local).merge(streamed(source), str(tmp_path / "lake"), "upsert", ["id"], ["p"]).inserted == 60
     assert sum(dealt) == 60 and max(dealt) <= 7

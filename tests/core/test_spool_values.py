@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.api import dataset_io
-from fsspeckit.core.spool.store import LocalStore, SharedFolder, Store, one_batch
+from fsspeckit.core.rows.store import LocalStore, SharedFolder, Store, one_batch
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.core.values.equality import identical
 

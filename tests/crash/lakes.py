@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.local import ArrowSource
-from fsspeckit.core.spool.keyset import IndexedKeys
+from fsspeckit.core.local_engine import ArrowSource
+from fsspeckit.core.match.key_index import IndexedKeys
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 from support import all_names, fingerprint, multiset, rows, write_lake
@@ -26,7 +26,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "footers": (PyArrowEngine, "footers"),
     "spool": (ArrowSource, "spool"),
     "profile": (core, "profile_of"),
-    "match": (IndexedKeys, "meet"),
+    "match": (IndexedKeys, "match"),
     "rewrite": (core, "rewrite_files"),
     "insert": (core, "insert_rows"),
 }

@@ -349,7 +349,7 @@ FORKS = """
 import os, sys, threading
 import pyarrow as pa, pyarrow.parquet as pq
 import fsspeckit
-from fsspeckit.core.rewrite.splice import OldFile
+from fsspeckit.core.parquet.splice import OldFile
 
 def merge(folder):
     os.mkdir(folder)
@@ -386,3 +386,55 @@ def test_a_child_that_is_forked_while_another_thread_merges_can_merge(tmp_path: 
     for name in ("parent", "child"):
         assert fsspeckit.read(str(tmp_path / name)).slice(1, 1).to_pylist() == [{"id": 1, "v": "c"}]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["child", "first", "parent"]
+
+
+# A fork while a lock is taken or given back: by a signal handler after the close, by another thread after the open.
+FORKS_AT_A_LOCK = """
+import os, sys, threading, time
+from fsspeckit.core.storage import LocalStorage
+
+lake, moment = sys.argv[1:]
+storage, real, children = LocalStorage(), getattr(os, moment), []
+within, forked = threading.Event(), threading.Event()
+
+def fork():
+    child = os.fork()
+    if not child:
+        handles = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        folders = [os.readlink(handle) for handle in handles if os.path.isdir(handle)]
+        print([folder for folder in folders if not folder.startswith("/proc")], flush=True)
+        os._exit(0)
+    children.append(child)
+    forked.set()
+
+def at_once(*arguments):
+    done = real(*arguments)
+    if not within.is_set():
+        within.set()
+        fork() if moment == "close" else forked.wait(1)
+    return done
+
+def hold():
+    with storage.lock(lake, 60, str):
+        setattr(os, moment, at_once) if moment == "close" else None
+
+if moment == "open":
+    os.open = at_once
+    other = threading.Thread(target=hold)
+    other.start()
+    within.wait()
+    fork()
+    other.join()
+else:
+    hold()
+os.waitpid(children[0], 0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("moment", ["open", "close"])
+def test_a_fork_at_any_moment_leaves_the_child_no_lock(tmp_path: Path, moment: str) -> None:
+    (tmp_path / "lake").mkdir()
+    command = [sys.executable, "-c", FORKS_AT_A_LOCK, str(tmp_path / "lake"), moment]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -212,7 +213,7 @@ def test_files_that_wait_for_the_disk_are_few(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_forked_child_syncs_by_threads_of_its_own(tmp_path: Path) -> None:
-    """Threads stay for the next merge, and no child inherits them: it would wait for the disk for ever."""
+    """No child inherits threads: it would wait for the disk for ever."""
     lakes.merge(lakes.make(tmp_path / "before"))
     child = multiprocessing.get_context("fork").Process(target=lakes.merge, args=(lakes.make(tmp_path / "lake"),))
     child.start()
@@ -221,6 +222,21 @@ def test_a_forked_child_syncs_by_threads_of_its_own(tmp_path: Path) -> None:
         child.kill()
     assert child.exitcode == 0
     assert lakes.holds(tmp_path / "lake", lakes.NEW)
+
+
+def test_a_child_forked_between_two_syncs_does_not_wait_for_its_parents_threads(tmp_path: Path) -> None:
+    storage, file = LocalStorage(), tmp_path / "file"
+    file.touch()
+    with storage.syncing():
+        for _ in range(20):
+            storage.sync_file(str(file))
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            for _ in range(20):
+                storage.sync_file(str(file))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_an_error_of_the_disk_is_raised_when_all_files_were_tried(

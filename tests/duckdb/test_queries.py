@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import DatasetMergeError
-from fsspeckit.core import local
+from fsspeckit.core import local_engine as local
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine
 from fsspeckit.datasets.duckdb import io as io_module

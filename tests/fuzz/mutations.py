@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from fsspeckit.core.target import thrift
+from fsspeckit.core.parquet import thrift
 
 _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 8, 15, 16, 100, 127, 128, 255, 1 << 15, 1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 40)
 _BYTES = (0x00, 0x01, 0x0B, 0x0C, 0x0D, 0x0E, 0x15, 0x18, 0x19, 0x7F, 0x80, 0xC3, 0xFF)
@@ -159,10 +159,64 @@ def _drop_or_double(holder: Any, at: Any, random: Dice) -> None:
         del holder[at]
 
 
+def _describe(raw: bytes, random: Dice) -> bytes:
+    """A footer that says something else of its values: statistics, indexes, sizes, or a key-value entry."""
+    begin, end = _footer(raw)
+    try:
+        footer = thrift.decode(raw[begin:end])
+        if random.random() < 0.25:
+            _change_entry(footer, random)
+        else:
+            groups = footer[4][1][1]
+            _change_description(random.choice(random.choice(groups)[1][1][1]), random)
+        written = thrift.encode(footer)
+    except (ValueError, IndexError, KeyError, TypeError):  # an earlier change broke it, or there is no such thing
+        return _flip_bit(raw, random)
+    return raw[:begin] + written + len(written).to_bytes(4, "little") + raw[-4:]
+
+
+def _change_entry(footer: Any, random: Dice) -> None:
+    """Another key or value of one of the file's entries, or an entry that says what readers act upon."""
+    entries = footer[5][1][1] if 5 in footer else []
+    if not entries or random.random() < 0.3:
+        value = random.choice((b"", b"{}", b"x", b"null", b"\xff"))
+        entries.append({1: (thrift.BINARY, random.choice(_ENTRIES)), 2: (thrift.BINARY, value)})
+        footer[5] = thrift.LIST, (thrift.STRUCT, entries)
+    else:
+        entry = random.choice(entries)
+        at = random.choice(list(entry))
+        entry[at] = entry[at][0], _other_bytes(entry[at][1], random)
+
+
+def _change_description(chunk: Any, random: Dice) -> None:
+    """Of a column chunk: its bounds contradict each other, counts are beyond its rows, an index lies elsewhere."""
+    metadata = chunk[3][1]
+    statistics = metadata[12][1]
+    way = random.choice(("swap", "swap", "count", "count", "length", "exact", "index", "size"))
+    if way == "swap":
+        statistics[5], statistics[6] = statistics[6], statistics[5]
+    elif way == "count":
+        values = metadata[5][1]
+        statistics[random.choice((3, 3, 4, 9))] = thrift.I64, random.choice((values + 1, -1, 1 << 40, -(1 << 40)))
+    elif way == "length":
+        at = random.choice((5, 6))
+        statistics[at] = thrift.BINARY, random.choice((b"", statistics[at][1][:-1], statistics[at][1] + b"\0"))
+    elif way == "exact":
+        statistics[random.choice((7, 8))] = random.choice(((thrift.TRUE, True), (thrift.FALSE, False)))
+    elif way == "index":
+        at = random.choice([number for number in (4, 5, 6, 7) if number in chunk])
+        chunk[at] = chunk[at][0], random.choice(_NUMBERS)
+    else:
+        _change(random.choice(list(_values(metadata[16][1]))), random)
+
+
+_ENTRIES = (b"ARROW:schema", b"pandas", b"geo", b"org.apache.spark.sql.parquet.row.metadata", b"fsspeckit.stream.app")
+
 _WEIGHTED: dict[Callable[[bytes, Dice], bytes], int] = {
     _flip_bit: 30,
     _set_byte: 25,
     _restructure: 25,
+    _describe: 25,
     _truncate: 3,
     _insert: 4,
     _remove: 4,

@@ -170,7 +170,10 @@ def merged(target: list[Row], source: list[Row], strategy: str) -> Counter[Row]:
 
 
 def statistics_lie(raw: bytes, key: str) -> bool:
-    """Do the statistics of the key contradict its values? Who prunes by them cannot know."""
+    """Do the statistics of the key contradict its values, but not themselves? Who prunes by them cannot know.
+
+    Bounds in the wrong order and more nulls than rows prove nothing: they are no excuse.
+    """
     file = _open(raw)
     leaf = file.schema_arrow.names.index(key)
     for group in range(file.num_row_groups):
@@ -178,7 +181,7 @@ def statistics_lie(raw: bytes, key: str) -> bool:
         column = file.read_row_group(group, columns=[key]).column(key)
         if stats is None:
             continue
-        if stats.has_null_count and stats.null_count != column.null_count:
+        if stats.has_null_count and stats.null_count != column.null_count and 0 <= stats.null_count <= len(column):
             return True
         if t.is_string(column.type):
             column = column.cast(pa.binary())
@@ -186,9 +189,16 @@ def statistics_lie(raw: bytes, key: str) -> bool:
             values = [v for v in column.to_pylist() if v is not None]
         except (OverflowError, ValueError):  # no day that Python knows
             return True
-        if stats.has_min_max and not all(_within(stats, v) for v in values):
+        if stats.has_min_max and _in_order(stats) and not all(_within(stats, v) for v in values):
             return True
     return False
+
+
+def _in_order(stats: pq.Statistics) -> bool:
+    try:
+        return bool(stats.min <= stats.max)
+    except (OverflowError, ValueError, TypeError):
+        return bool(stats.min_raw <= stats.max_raw)
 
 
 def _within(stats: pq.Statistics, value: Any) -> bool:

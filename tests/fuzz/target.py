@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core import merge as core
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.incremental import confirm_affected_files, plan_incremental_rewrite
 from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.storage import locate
-from fsspeckit.core.target.ledger import Batch
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 from fsspeckit.report.inspection import inspect
 from fuzz import oracle

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from damage import chunk_of, edit_footer
+from fsspeckit.core.parquet import thrift
+from fuzz import oracle
 from fuzz.case import Case
+from fuzz.mutations import Dice, _describe
 from fuzz.run import fuzz, report
 from fuzz.samples import samples
 
@@ -30,6 +38,34 @@ def test_mutants_are_spliced_as_pyarrow_reads_them_or_refused() -> None:
     assert summary.outcomes["spliced"] > 30, told
     assert summary.outcomes["written anew"] > 3, told
     assert summary.outcomes["refused: UnreadableFileError"] > 60, told
+
+
+def test_descriptions_are_mutated_too() -> None:
+    """Bounds in the wrong order, counts beyond the rows, entries that readers act upon: the pages stay as they are."""
+    changed = set()
+    for sample in samples():
+        end = len(sample.file) - 8 - int.from_bytes(sample.file[-8:-4], "little")
+        for number in range(20):
+            dice = Dice(number)
+            dice.headers = (4,)
+            mutant = _describe(sample.file, dice)
+            if mutant[:end] == sample.file[:end] != mutant:
+                changed.add((sample.name, mutant))
+    assert len({name for name, _ in changed}) > 30
+    assert len(changed) > 300
+
+
+def test_bounds_in_the_wrong_order_are_no_excuse(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3]}), path)
+
+    def bounds(least: int, greatest: int) -> dict[int, object]:
+        return {at: (thrift.BINARY, value.to_bytes(8, "little")) for at, value in ((6, least), (5, greatest))}
+
+    edit_footer(path, lambda footer: chunk_of(footer)[12][1].update(bounds(3, 1)))
+    assert not oracle.statistics_lie(path.read_bytes(), "id")
+    edit_footer(path, lambda footer: chunk_of(footer)[12][1].update(bounds(1, 2)))
+    assert oracle.statistics_lie(path.read_bytes(), "id")
 
 
 def test_a_mutant_follows_from_its_seed_and_number() -> None:

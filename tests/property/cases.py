@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from reference import Row, key_of
 
 from damage import edit_footer
-from fsspeckit.core.target import thrift
+from fsspeckit.core.actions import PRESETS
+from fsspeckit.core.parquet import thrift
 
 PREFIX = "a rather long prefix that all of these strings share so that bounds are cut within it, or not " + "x" * 10
 BERLIN = pa.timestamp("us", "Europe/Berlin")
@@ -148,9 +149,9 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...]) -> Case:
     files = draw(_files(kinds, keys, partitions, row))
     source = draw(_source(kinds, keys, partitions, row, [r for _, rows, _ in files for r in rows]))
     strategy = draw(st.sampled_from(strategies))
-    fixed = ("full_merge", "deduplicate")
-    mode = "full" if strategy in fixed else draw(st.sampled_from(("incremental", "incremental", "full")))
-    extra = draw(st.lists(st.sampled_from(source), max_size=3)) if strategy == "deduplicate" and source else []
+    actions = PRESETS[strategy]
+    mode = draw(st.sampled_from(("incremental", "incremental", "full"))) if actions.incremental else "full"
+    extra = draw(st.lists(st.sampled_from(source), max_size=3)) if actions.reduce_source and source else []
     types = {n: draw(st.sampled_from((k.type, *k.also))) for n, k in kinds.items()}
     return Case(kinds, keys, partitions, files, source, types, strategy, mode, extra)
 

@@ -19,7 +19,7 @@ from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
-from fsspeckit.core.rewrite import dictionaries, in_pages, plain_pages, renumber
+from fsspeckit.core.rewrite import patch
 from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
@@ -47,13 +47,8 @@ def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def small_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In files of few rows too, what is in dictionaries is patched as numbers, and within pages."""
-    monkeypatch.setattr(dictionaries, "_ROWS_PER_VALUE", 1)
-    monkeypatch.setattr(renumber, "_ROWS_PER_VALUE", 1)
-    for name, value in (("MANY_ROWS", 0), ("SPARSE", 1)):
-        monkeypatch.setattr(in_pages, name, value)
-    for name in ("_PAGES_PER_CHANGE", "_SMALL"):
-        monkeypatch.setattr(plain_pages, name, 0)
+    """In files of few rows too, text in dictionaries is changed by its indices."""
+    monkeypatch.setattr(patch, "_ROWS_PER_VALUE", 1)
 
 
 def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:
@@ -87,13 +82,12 @@ def check_case(io: Any, case: Case, folder: Path) -> Any:
     lake = case.write(folder / "lake")
     before = fingerprint(lake)
     note(f"{case}")
-    strategy = "upsert" if case.strategy == "deduplicate" else case.strategy
     if case.strategy != "insert" and reference.moved(case.target, case.source, case.keys, case.partitions):
         with pytest.raises(MergeValidationError, match="cannot change"):
             run(io, case, lake)
         assert fingerprint(lake) == before
         return None
-    expected, counts = reference.merge(case.target, case.source, case.keys, strategy)
+    expected, counts = reference.merge(case.target, case.source, case.keys, case.strategy)
     result = run(io, case, lake)
     assert Counter(inserted=result.inserted, updated=result.updated, deleted=result.deleted) == counts
     assert (result.target_count_before, result.target_count_after) == (len(case.target), len(expected))

@@ -1,7 +1,8 @@
 """Servers and lakes.
 
-`FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`), or `versitygw`; `FSSPECKIT_S3_KEY` and
-`FSSPECKIT_S3_SECRET` its credentials; `FSSPECKIT_S3_WHOLE` asks for all that `make test` has no time for.
+`FSSPECKIT_S3_SERVER` names an endpoint to use instead (`make test-s3 SERVER=…`), or `versitygw` or `minio`;
+`FSSPECKIT_S3_KEY` and `FSSPECKIT_S3_SECRET` its credentials; `FSSPECKIT_S3_WHOLE` asks for all that `make test` has no
+time for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fsspeckit.api import dataset_io
 from s3 import servers
 from s3.bucket import Bucket
 from s3.mirrored import Mirrored
+from s3.proxy import Proxy
 from s3.servers import Moto
 
 GIVEN = os.environ.get("FSSPECKIT_S3_SERVER")
@@ -51,10 +53,16 @@ def versitygw_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def minio_server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, servers.minio(Path(folder)) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def any_server(request: pytest.FixtureRequest) -> str:
     """The endpoint that was given, or SeaweedFS."""
-    if GIVEN == "versitygw":
-        return str(request.getfixturevalue("versitygw_server"))
+    if GIVEN in ("versitygw", "minio"):
+        return str(request.getfixturevalue(f"{GIVEN}_server"))
     if not GIVEN:
         return str(request.getfixturevalue("seaweed_server"))
     servers.wait_for(GIVEN, Path(os.devnull))
@@ -83,6 +91,14 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     for name, value in servers.environment(endpoint).items():
         monkeypatch.setenv(name, value)
     return Bucket(servers.client_of(endpoint))
+
+
+@pytest.fixture
+def proxy(endpoint: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Before the store of `bucket`, which is reached past it. It lists uploads as MinIO does."""
+    with Proxy(endpoint, lists_uploads_by_key_only=True).running() as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.endpoint)
+        yield running
 
 
 @pytest.fixture

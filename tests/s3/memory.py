@@ -1,4 +1,8 @@
-"""An object store in memory. ETags are the hash of the content, as in S3: equal bodies have equal ETags."""
+"""An object store in memory. ETags are a hash of the content, as in S3: equal bodies have equal ETags.
+
+All of them are as of uploads of one part, which are all that the model makes; and uploads are listed by their very key,
+as in MinIO.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from fsspeckit.core.storage.objects import Entry, ObjectChangedError, Upload
 
 
 def etag_of(data: bytes) -> str:
-    return f'"{hashlib.md5(data).hexdigest()}"'
+    return f'"{hashlib.md5(hashlib.md5(data).digest()).hexdigest()}-1"'
 
 
 class MemoryObjects:
@@ -72,25 +76,24 @@ class MemoryObjects:
         self.pending[key, upload_id] = {}
         return upload_id
 
-    def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> str:
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes, md5: bytes) -> str:
         if (key, upload_id) not in self.pending:
             raise FileNotFoundError(key)
         self.pending[key, upload_id][number] = data
-        return etag_of(data)
+        return md5.hex()
 
-    def complete(self, upload: Upload) -> bool:
+    def complete(self, upload: Upload) -> str | None:
         parts = self.pending.pop((upload.key, upload.upload_id), None)
         if parts is None:
-            return False
-        assert [etag_of(parts[n]) for n in sorted(parts)] == list(upload.parts)
+            return None
         self.objects[upload.key] = b"".join(parts[n] for n in sorted(parts))
-        return True
+        return etag_of(self.objects[upload.key])
 
     def abort(self, upload: Upload) -> None:
         self.pending.pop((upload.key, upload.upload_id), None)
 
-    def list_uploads(self, prefix: str) -> list[Upload]:
-        return [Upload(*name) for name in sorted(self.pending) if name[0].startswith(f"{prefix}/")]
+    def list_uploads(self, key: str) -> list[Upload]:
+        return [Upload(*name) for name in sorted(self.pending) if name[0] == key]
 
     def copy(self) -> MemoryObjects:
         twin = MemoryObjects(self.writer)

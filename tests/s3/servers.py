@@ -12,7 +12,7 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,18 @@ def _dies_with_us() -> None:
 
 
 @contextlib.contextmanager
-def _process(arguments: list[str], folder: Path, endpoint: str) -> Iterator[str]:
+def _process(
+    arguments: list[str], folder: Path, endpoint: str, variables: Mapping[str, str] | None = None
+) -> Iterator[str]:
     binary = Path(sysconfig.get_path("scripts")) / arguments[0]
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(
-            [str(binary), *arguments[1:]], cwd=folder, stdout=log, stderr=log, preexec_fn=_dies_with_us
+            [str(binary), *arguments[1:]],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_dies_with_us,
+            env={**os.environ, **(variables or {})},
         )
     try:
         wait_for(endpoint, folder / "server.log")
@@ -133,6 +140,18 @@ def versitygw(folder: Path) -> Iterator[str]:
     arguments = [os.environ.get("VERSITYGW") or "versitygw", "--quiet", "--access", KEY, "--secret", SECRET]
     arguments += ["--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(folder / "known"), str(folder / "data")]
     with _process(arguments, folder, f"http://127.0.0.1:{port}") as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
+def minio(folder: Path) -> Iterator[str]:
+    """Built by `scripts/minio`. It lists uploads by their very key only."""
+    port, console = free_port(), free_port()
+    (folder / "data").mkdir()
+    arguments = [os.environ.get("MINIO") or "minio", "server", "--quiet", "--address", f"127.0.0.1:{port}"]
+    arguments += ["--console-address", f"127.0.0.1:{console}", str(folder / "data")]
+    users = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
+    with _process(arguments, folder, f"http://127.0.0.1:{port}", users) as endpoint:
         yield endpoint
 
 

@@ -15,13 +15,16 @@ from botocore.exceptions import ClientError
 
 import fsspeckit
 from fsspeckit.api import dataset_io
+from fsspeckit.core.commit.finish import Finisher
+from fsspeckit.core.commit.head import head_key, read_head
+from fsspeckit.core.commit.lease import Runtime
 from fsspeckit.core.commit.session import writing
+from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, StorageError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import locate
 from fsspeckit.core.storage import s3 as client
-from fsspeckit.core.target.footers import read_footers
-from fsspeckit.core.target.listing import list_files
 from s3.bucket import Bucket, counted
 from s3.conftest import WHOLE
 from s3.faulty import Faulty, Killed
@@ -56,7 +59,10 @@ def faulty(plan: Callable[[int, str], str | None]) -> Iterator[list[Faulty]]:
 
 
 def by_swap(turn: int, order: str, last: int | None = None) -> Callable[[int, str], str | None]:
-    """What becomes of a conditional PUT by its number: 1 to 3 are the probe's, 4 takes the lease, 5 is the commit."""
+    """What becomes of a conditional PUT by its number: 1 to 3 are the probe's, 4 takes the lease, 5 is the commit.
+
+    6 decides that old files go, 7 gives the lease back.
+    """
     swaps = itertools.count(1)
 
     def plan(number: int, name: str) -> str | None:
@@ -100,20 +106,20 @@ def test_a_kill_at_every_request(moto_bucket: Bucket, quick_lease: Any, order: s
             assert counted(moto_bucket.rows(lake)) == NEW
             assert moto_bucket.litter(lake) == []
     assert outcomes == {"old", "new"}
-    exact = {"put_if": 6, "complete": 7, "delete": 2}  # with the probe of the store
+    exact = {"put_if": 7, "complete": 7, "delete": 2}  # with the probe of the store
     if WHOLE:
         assert {name: seen.count(name) for name in exact} == exact
         assert all(seen.count(name) > 3 for name in ("put", "create_upload", "put_part")), "by threads, in any order"
 
 
 def test_the_answer_of_every_conditional_put_is_lost(moto_bucket: Bucket, quick_lease: Any) -> None:
-    """Taking the lease, the commit, giving the lease back: done or not done, the merge goes through."""
-    for turn, order in itertools.product((4, 5, 6), ("lost, done", "lost, not done")):
+    """The lease, the commit, the decision, the lease given back: done or not done, the merge goes through."""
+    for turn, order in itertools.product((4, 5, 6, 7), ("lost, done", "lost, not done")):
         lake = f"lost-{turn}-{order.replace(', ', '-')}/lake"
         url = moto_bucket.write(lake, FILES)
         with faulty(by_swap(turn, order)) as made:
             merge("pyarrow", url)
-        assert made[0].asked.count("put_if") == (6 if order == "lost, done" else 7)
+        assert made[0].asked.count("put_if") == (7 if order == "lost, done" else 8)
         assert counted(moto_bucket.rows(lake)) == NEW
         assert moto_bucket.litter(lake) == []
         assert fsspeckit.recover(url) == [], "the head is free"
@@ -131,6 +137,29 @@ def test_no_answer_to_any_attempt_at_the_commit(moto_bucket: Bucket, quick_lease
             with pytest.raises(StorageError, match=r"the store did not answer. Nothing was changed"):
                 merge("pyarrow", url)
     assert counted(moto_bucket.rows(prefix)) == (NEW if done else OLD)
+    assert moto_bucket.litter(prefix) == []
+
+
+def test_a_commit_that_others_finish_before_its_writer_looks(moto_bucket: Bucket, prefix: str) -> None:
+    """No answer came to it; a free head that names this session is not the one by which it gave its lease back."""
+    url = moto_bucket.write(prefix, FILES)
+    location = locate(url)
+    store = location.in_store()
+    assert store is not None
+    objects, swaps, lost = store.storage.objects, itertools.count(1), [False]
+
+    def plan(number: int, name: str) -> str | None:
+        if lost[0]:
+            lost[0] = False
+            seen = read_head(objects, head_key(location.root))
+            assert seen is not None
+            assert Finisher(store, objects, Runtime()).finish_commit(seen).text.startswith("finished the commit")
+        lost[0] = name == "put_if" and next(swaps) == 5
+        return "lost, done" if lost[0] else None
+
+    with faulty(plan):
+        merge("pyarrow", url)
+    assert counted(moto_bucket.rows(prefix)) == NEW
     assert moto_bucket.litter(prefix) == []
 
 

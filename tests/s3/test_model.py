@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fsspeckit.core.commit import settle, store
+from fsspeckit.core.commit import finish, head, store
 from fsspeckit.core.commit.lease import Lease
 from fsspeckit.core.errors import StorageError
 from s3.conftest import WHOLE
-from s3.explorer import explore, visible
+from s3.explorer import explore, merge, merge_or_discard, visible
 
 LIMIT = 100_000 if WHOLE else 3000
-FAULTS = ["die before", "die after", "lost, done", "lost, not done", "late"]
+FAULTS = ["die before", "die after", "lost, done", "lost, not done", "late", "not found", "no bytes"]
 
 
 @pytest.mark.parametrize("fault", [None, *FAULTS])
@@ -26,12 +27,27 @@ def test_two_writers(fault: str | None) -> None:
     assert "acknowledged" in findings.ends
 
 
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_a_writer_and_one_who_discards(fault: str | None) -> None:
+    findings = explore(merge_or_discard, faults=[fault] if fault else [], limit=LIMIT)
+    assert findings.violations == []
+    assert findings.states > 1000
+    assert "acknowledged" in findings.ends
+
+
 def mistakes() -> dict[str, Any]:
     """The ways in which the obvious protocols lose rows: the model has to find each of them."""
 
     def copying(patch: pytest.MonkeyPatch) -> None:
         """Old files go before all of the new ones are there."""
-        patch.setattr(settle.Settlement, "_complete", lambda self, addition: True)
+        place = finish.Finisher._place
+
+        def late(self: Any, seen: Any, *, force: bool) -> Any:
+            decided = self._decide(seen, "removing", seen.head.journal)
+            self._remove(decided)
+            return place(self, seen, force=force)
+
+        patch.setattr(finish.Finisher, "_place", late)
 
     def believing(patch: pytest.MonkeyPatch) -> None:
         """A commit without an answer is taken as failed, and what it needs is cleared away."""
@@ -47,8 +63,8 @@ def mistakes() -> dict[str, Any]:
         """What sessions left is looked for after the lease was taken, when it may be a living one's."""
         clear = store._Entry._clear
 
-        def late(self: Any, settlement: Any, left: Any) -> None:
-            clear(self, settlement, settlement.survey())
+        def late(self: Any, finisher: Any, left: Any) -> None:
+            clear(self, finisher, finisher.survey())
 
         patch.setattr(store._Entry, "_clear", late)
 
@@ -62,15 +78,55 @@ def mistakes() -> dict[str, Any]:
 
         patch.setattr(MemoryObjects, "put_if", put_if)
 
-    return {"copying": copying, "believing": believing, "sweeping": sweeping, "ignoring": ignoring}
+    def listing(patch: pytest.MonkeyPatch) -> None:
+        """Uploads are looked for by the folder of their keys, which some stores do not answer."""
+        patch.setattr(finish.Finisher, "_intended", lambda self, intent: self.location.root)
+
+    def hurrying(patch: pytest.MonkeyPatch) -> None:
+        """A commit is given up that is not held for it: it may be finished, and its files live."""
+
+        def decide(self: Any, seen: Any, state: Any, journal: Any) -> Any:
+            return head.Seen(replace(seen.head, state=state, journal=journal), seen.etag)
+
+        patch.setattr(finish.Finisher, "_decide", decide)
+        patch.setattr(finish.Finisher, "_is_current", lambda self, seen: True)
+
+    def hoping(patch: pytest.MonkeyPatch) -> None:
+        """No head after the commit is taken as a commit that others finished."""
+        really = store.StoreSession._finish
+
+        def finish_or_not(self: Any) -> None:
+            if head.read_head(self.lease.objects, self.lease.key) is not None:
+                really(self)
+
+        patch.setattr(store.StoreSession, "_finish", finish_or_not)
+
+    def trusting(patch: pytest.MonkeyPatch) -> None:
+        """What the store answers to a complete is believed."""
+        patch.setattr(head.Addition, "is_made", lambda self, there, answered="": True)
+
+    found = (copying, believing, sweeping, ignoring, listing, hurrying, hoping, trusting)
+    return {mistake.__name__: mistake for mistake in found}
 
 
-@pytest.mark.parametrize(
-    "mistake,fault", [("copying", None), ("believing", "late"), ("sweeping", None), ("ignoring", None)]
-)
-def test_the_model_finds_mistakes(mistake: str, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+MISTAKES = [
+    ("copying", merge, None),
+    ("believing", merge, "late"),
+    ("sweeping", merge, None),
+    ("ignoring", merge, None),
+    ("listing", merge, "die before"),
+    ("hurrying", merge_or_discard, None),
+    ("hoping", merge, "not found"),
+    ("trusting", merge, "no bytes"),
+]
+
+
+@pytest.mark.parametrize("mistake,program,fault", MISTAKES, ids=[name for name, _, _ in MISTAKES])
+def test_the_model_finds_mistakes(
+    mistake: str, program: Any, fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mistakes()[mistake](monkeypatch)
-    findings = explore(faults=[fault] if fault else [], limit=5000, until_violated=True)
+    findings = explore(program, faults=[fault] if fault else [], limit=20_000, until_violated=True)
     assert findings.violations
 
 

@@ -95,7 +95,7 @@ def test_a_store_that_cannot_be_reached_or_has_no_such_bucket(moto: Moto, monkey
         dataset_io("pyarrow").read("s3://nobody-has-it/lake")
     monkeypatch.setattr("fsspeckit.core.storage.s3._ATTEMPTS", 2)
     options = {"endpoint": "http://127.0.0.1:9", "allow_http": "true"}
-    from fsspeckit.core.target.listing import list_files
+    from fsspeckit.core.dataset.listing import list_files
 
     with pytest.raises(StorageError, match="Cannot look into s3://b/lake: cannot list s3://b/lake: no connec"):
         list_files(locate("s3://b/lake", storage_options=options))
@@ -148,7 +148,7 @@ def test_storage_options_and_s3a(moto: Moto, moto_bucket: Bucket, prefix: str, m
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
     given = {"endpoint": moto.endpoint, "region": "us-east-1", "key": KEY, "secret": SECRET, "allow_http": True}
-    from fsspeckit.core.target.listing import list_files
+    from fsspeckit.core.dataset.listing import list_files
 
     for path in (url, url.replace("s3:", "s3a:")):
         location = locate(path, storage_options=given)

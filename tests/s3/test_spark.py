@@ -19,10 +19,11 @@ import pytest
 import fsspeckit
 from fsspeckit.datasets.spark import SparkDatasetIO, stream
 from fsspeckit.datasets.spark import engine as engine_module
-from fsspeckit.datasets.spark.jobs import Jobs
+from fsspeckit.datasets.spark.operation import Operation
 from s3 import servers
 from s3.bucket import Bucket, counted
 from s3.servers import KEY, SECRET, Moto, Request
+from spark_session import settings
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("JAVA_HOME"), reason="Spark needs Java: export JAVA_HOME=$(scripts/java-home)"
@@ -87,7 +88,7 @@ def test_merge_plan_and_read(
 
 def test_shuffled_and_joined(io: SparkDatasetIO, spark: Any, lake: str, moto_bucket: Bucket, prefix: str) -> None:
     """As if there were too many rows and keys for a broadcast: hits, rows and files all pass through executors."""
-    with io._spark_engine.cluster.setting("spark.sql.autoBroadcastJoinThreshold", "-1"):
+    with settings(spark, spark__sql__autoBroadcastJoinThreshold="-1"):
         result = io.merge(changes(spark), f"{lake}", "upsert", ["id"])
     assert (result.updated, result.inserted) == (2, 1)
     assert counted(moto_bucket.rows(prefix)) == counted(expected("upsert"))
@@ -173,13 +174,13 @@ def test_no_secret_is_told(
     """Plans, descriptions of jobs, logs of ours and of the way to Java, reprs. Java's own log: in the test below."""
     caplog.set_level(logging.DEBUG)
     told: list[str] = []
-    describe = Jobs.describe
+    describe = Operation.describe
 
-    def overheard(jobs: Jobs, step: str) -> None:
+    def overheard(operation: Operation, step: str) -> None:
         told.append(step)
-        describe(jobs, step)
+        describe(operation, step)
 
-    monkeypatch.setattr(Jobs, "describe", overheard)
+    monkeypatch.setattr(Operation, "describe", overheard)
     io.merge(changes(spark), lake, "upsert", ["id"])
     with contextlib.redirect_stdout(streams.StringIO()) as plan:
         io.read(lake).explain(True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ import pytest
 
 import fsspeckit
 from fsspeckit.api import dataset_io
+from fsspeckit.core.commit import forget
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.errors import StorageError
 from fsspeckit.core.storage.s3 import S3Objects
 from fsspeckit.core.storage.s3_options import S3Options
@@ -221,3 +224,18 @@ def test_folder_marks_and_files_of_other_programs(bucket: Bucket, prefix: str) -
     assert before.keys() - bucket.etags(f"{folder}/").keys() == {f"{prefix}/day=1/f.parquet"}
     assert fsspeckit.recover(url) == []
     assert fsspeckit.read(neighbour).num_rows == 2
+
+
+def test_a_stream_that_is_forgotten(moto_bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files without its entry get new names, as all rewritten files in a store."""
+    url, io = moto_bucket.write(prefix, {"f.parquet": TABLE}), dataset_io("pyarrow")
+    io.merge(SOURCE, url, "upsert", ["id"], batch=Batch("orders", 0, "q"))
+    before = sorted(map(repr, moto_bucket.rows(prefix)))
+    later = time.time() + 8 * 86_400
+    monkeypatch.setattr(forget, "time", SimpleNamespace(time=lambda: later))
+    (said,) = fsspeckit.recover(url, forget_stream="orders")
+    assert said == "Forgot the stream 'orders'; its entry was in 2 file(s)."
+    assert sorted(map(repr, moto_bucket.rows(prefix))) == before
+    with pytest.raises(fsspeckit.MergeValidationError, match=r"no stream 'orders'\. It has \[\]"):
+        fsspeckit.recover(url, forget_stream="orders")
+    assert moto_bucket.litter(prefix) == []

@@ -119,7 +119,7 @@ def test_what_is_no_table_of_plain_files_is_refused(spark: Any, io: SparkDataset
     spark.catalog.dropTempView("fk_temporary")
     with pytest.raises(ArgumentError, match="not both"):
         io.merge(frame(spark, 0, 1, "'d0'"), "lake", "upsert", ["id"], table=orders)
-    with pytest.raises(ArgumentError, match="Give the path"):
+    with pytest.raises(ArgumentError, match="Pass either the path of the data set or the name of its table"):
         io.merge(frame(spark, 0, 1, "'d0'"), strategy="upsert", key_columns=["id"])
 
 

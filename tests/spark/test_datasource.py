@@ -14,6 +14,7 @@ import pytest
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import datasource, register
 from spark_process import kill, start
+from spark_session import settings
 from support import all_names, fingerprint, rows, write_lake
 
 
@@ -112,6 +113,22 @@ def test_instants_in_folders_are_in_the_zone_of_the_session(spark: Any, tmp_path
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+def test_timestamp_ntz_is_in_the_zone_that_is_known_or_named(spark: Any, tmp_path: Path) -> None:
+    """A data source has no session. Its zone comes with columns of instants, or by the option."""
+    lake = str(tmp_path / "lake")
+    with settings(spark, spark__sql__session__timeZone="America/New_York"):
+        spark.sql("SELECT 1L id, timestamp'2020-01-01 00:00:00' a").selectExpr("*", "a b").write.parquet(lake)
+        noon, instant = "timestamp_ntz'2024-01-01 12:00:00'", "timestamp'2024-01-01 12:00:00'"
+        save(spark.sql(f"SELECT 1L id, {noon} a, {instant} b"), lake, key="id", strategy="upsert")
+        bare = spark.sql(f"SELECT 2L id, {noon} a, {noon} b")
+        with pytest.raises(Exception, match=r"SchemaMismatchError: Column '[ab]' is TIMESTAMP_NTZ.*source_timezone"):
+            save(bare, lake, key="id", strategy="upsert")
+        save(bare, lake, key="id", strategy="upsert", source_timezone="Asia/Tokyo")
+        found = spark.read.parquet(lake).selectExpr("id", "cast(a as string)", "cast(b as string)").collect()
+        noon, tokyo = "2024-01-01 12:00:00", "2023-12-31 22:00:00"
+        assert sorted(map(tuple, found)) == [(1, noon, noon), (2, tokyo, tokyo)]
+
+
 WRONG = {
     "key without strategy": ({"key": "id"}, "ArgumentError: A merge needs both options"),
     "strategy": ({"key": "id", "strategy": "nope"}, "ArgumentError: Unknown merge strategy 'nope'"),
@@ -122,6 +139,7 @@ WRONG = {
     "duplicates": ({"key": "x", "strategy": "upsert"}, "DuplicateKeyError: The source has duplicate keys"),
     "scratch": ({"scratch": "/no/folder"}, "ArgumentError: The option scratch is '/no/folder', which is no folder"),
     "zone": ({"partition_timezone": "Mars"}, "partition_timezone is 'Mars', which is no time zone"),
+    "zone of the source": ({"source_timezone": "Mars"}, "source_timezone is 'Mars', which is no time zone"),
     "column": ({"key": "no", "strategy": "upsert"}, "Key column ['no'] not found"),
 }
 

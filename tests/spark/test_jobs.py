@@ -17,10 +17,11 @@ import pytest
 
 from fsspeckit import MergeValidationError
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.local import LocalEngine
-from fsspeckit.core.spool.exchange import Step
+from fsspeckit.core.local_engine import LocalEngine
+from fsspeckit.core.rows.exchange import Step
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
-from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, Cluster, mapped
+from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, mapped
+from spark_session import settings
 from support import rows, write_lake
 
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
@@ -140,7 +141,7 @@ def test_a_rewrite_is_divided_by_the_bytes_of_its_files(
         noise = [random.Random(i).randbytes(9000) for i in ids]
         pq.write_table(pa.table({"id": ids, "x": noise}), folder / f"{number}.parquet", row_group_size=10)
     frame = spark.range(0, 8000, 500).selectExpr("id", "cast('new' as binary) x")
-    with caplog.at_level("INFO", "fsspeckit.spark"), Cluster(spark).setting(BROADCAST, broadcast):
+    with caplog.at_level("INFO", "fsspeckit.spark"), settings(spark, **{BROADCAST: broadcast}):
         assert io.merge(frame, str(folder), "upsert", ["id"]).updated == 16
     reports = [vars(record)["tasks"] for record in caplog.records if record.getMessage().startswith("rewrite")]
     assert [len(tasks) for tasks in reports] == [3]  # 72 MB

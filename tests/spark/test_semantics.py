@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import glob
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import SchemaMismatchError, TargetError
 from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_frames import table_of
+from spark_session import settings
 from support import write_lake
 
 ENGINES = ("pyarrow", "duckdb", "spark")
@@ -29,20 +28,6 @@ REBASE = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int9
 
 def io_of(engine: str, spark: Any) -> Any:
     return dataset_io(engine, **({"spark": spark} if engine == "spark" else {}))
-
-
-@contextlib.contextmanager
-def settings(spark: Any, **conf: str) -> Iterator[None]:
-    """Settings of the session that all tests share, for a while."""
-    names = {name.replace("__", "."): value for name, value in conf.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def texts(spark: Any, lake: str, *columns: str) -> list[tuple[str, ...]]:
@@ -81,6 +66,45 @@ def test_legacy_calendars(spark: Any, tmp_path: Path, by: str, kind: str) -> Non
             io.merge(pa.table({"d": [dt.date(1, 1, 1)], "t": old, "x": ["!"]}), lake, "upsert", [key])
 
 
+LOCAL_TIMES = [
+    "2024-01-01 12:00:00",
+    "2024-03-10 01:59:59.999999",
+    "2024-03-10 02:00:00",  # the clocks leave this hour out
+    "2024-03-10 02:30:00.123456",
+    "2024-03-10 03:00:00",
+    "2024-11-03 01:30:00",  # comes twice
+    "2024-11-03 02:00:00",
+    "1850-01-01 00:00:00",
+    "1945-08-14 19:00:00",
+    "2050-07-01 12:00:00",
+    "2050-03-13 02:30:00",
+    "9999-07-01 12:00:00",
+]
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_MICROS", "INT96"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "GMT+9"])
+def test_timestamp_ntz_becomes_what_sparks_own_cast_makes_of_it(
+    spark: Any, io: SparkDatasetIO, tmp_path: Path, kind: str, zone: str
+) -> None:
+    lake = str(tmp_path / "lake")
+    values = ", ".join(f"({i}L, timestamp_ntz'{time}')" for i, time in enumerate(LOCAL_TIMES))
+    with settings(spark, spark__sql__session__timeZone=zone, spark__sql__parquet__outputTimestampType=kind):
+        spark.sql("SELECT 0L id, timestamp'2000-01-01 00:00:00' t").coalesce(1).write.parquet(lake)
+        frame = spark.sql(f"SELECT * FROM VALUES {values} AS v(id, t)")
+        result = io.merge(frame, lake, "upsert", ["id"])
+        assert (result.inserted, result.updated) == (len(LOCAL_TIMES) - 1, 1)
+        cast = sorted(map(tuple, frame.selectExpr("id", "unix_micros(CAST(t AS timestamp))").collect()))
+        merged = sorted(map(tuple, spark.read.parquet(lake).selectExpr("id", "unix_micros(t)").collect()))
+        assert merged == cast
+        assert io.merge(frame.limit(1), lake, "upsert", ["id"], source_timezone="UTC").updated == 1
+        (first,) = spark.read.parquet(lake).where("id = 0").selectExpr("unix_micros(t)").first()
+        assert first == 1_704_110_400_000_000
+        io.foreach_batch(lake, ["id"], app_id="times")(frame.limit(1), 0)
+        (first,) = spark.read.parquet(lake).where("id = 0").selectExpr("unix_micros(t)").first()
+        assert first == cast[0][1]
+
+
 # Partitions
 
 
@@ -117,7 +141,7 @@ def test_a_lake_with_mixed_layouts_is_not_read_in_part(spark: Any, io: SparkData
     files = {"a.parquet": pa.table({"id": [1], "p": [1]}), "p=1/b.parquet": pa.table({"id": [2]})}
     lake = write_lake(tmp_path / "lake", files)
     assert spark.read.parquet(lake).count() == 1  # which is what it is about
-    with pytest.raises(TargetError, match=r"outside of them, such as .*a\.parquet.*pyarrow engine"):
+    with pytest.raises(TargetError, match=r"outside of partition folders, such as .*a\.parquet.*pyarrow engine"):
         io.read(lake)
 
 

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from fsspeckit import DatasetMergeError, MergeValidationError
 from fsspeckit.core.errors import SchemaMismatchError, UnreadableFileError
 from fsspeckit.core.rewrite import files, inserts
-from fsspeckit.core.spool import dedup, parts
+from fsspeckit.core.rows import deduplicate as dedup
+from fsspeckit.core.rows import spool as parts
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
 from spark_frames import frame_of
@@ -35,7 +36,7 @@ def large(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (parts, inserts):
         monkeypatch.setattr(module, "PART_BYTES", 400)
     for module in (dedup, files, inserts):
-        monkeypatch.setattr(module, "LABEL_BYTES", 200)
+        monkeypatch.setattr(module, "BUCKET_BYTES", 200)
     monkeypatch.setattr(parts, "BATCH_ROWS", 7)
     monkeypatch.setattr(engine, "MANY_FILES", 2)
     yield spark

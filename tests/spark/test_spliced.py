@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -42,3 +43,20 @@ def test_spark_skips_pages_by_the_indexes_of_spliced_files(spark: Any, tmp_path:
             assert [row["id"] for row in found] == expected, (name, place)
             assert [row["word"] for row in found] == table.column("word").take(expected).to_pylist()
             assert [row["list"] for row in found] == table.column("list").take(expected).to_pylist()
+
+
+def test_nan_is_found(spark: Any, tmp_path: Path) -> None:
+    """Spark takes NaN for the greatest value, and skips row groups and pages by bounds that leave it out."""
+    lake = str(tmp_path / "lake")
+    columns = "id", "if(id = 3, double('NaN'), double(id)) AS g", "named_struct('a', if(id = 3, float('NaN'), 1)) AS s"
+    spark.range(8).repartition(1).selectExpr(*columns).write.parquet(lake)
+
+    def found() -> list[list[int]]:
+        frame, conditions = spark.read.parquet(lake), ("g > 100", "g = double('NaN')", "isnan(g)", "s.a > 100")
+        return [sorted(row["id"] for row in frame.filter(condition).collect()) for condition in conditions]
+
+    assert found() == [[3]] * 4
+    data = pa.table({"id": [5], "g": [5.5], "s": pa.array([{"a": 1.5}], pa.struct({"a": pa.float32()}))})
+    assert PyArrowDatasetIO().merge(data, lake, "update", ["id"], replace="new_file").updated == 1
+    assert found() == [[3]] * 4
+    assert spark.read.parquet(lake).selectExpr("max(g)").collect()[0][0] != 7.0

@@ -22,7 +22,7 @@ import pytest
 
 from fsspeckit import MergeValidationError, recover
 from fsspeckit.core.commit import forget
-from fsspeckit.core.target.ledger import PREFIX
+from fsspeckit.core.dataset.ledger import PREFIX
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_process import kill, start

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.plan import confirm
+from fsspeckit.core.match import key_reader as confirm
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
 from support import data_files, fingerprint, rows, write_lake
 

@@ -21,7 +21,10 @@ from damage import spoil_pages
 from fsspeckit.api import recover
 from fsspeckit.core import incremental as api
 from fsspeckit.core.errors import ArgumentError, CommitUnfinishedError, UnreadableFileError
+from fsspeckit.core.model import Bounds
 from fsspeckit.core.storage import LocalStorage
+from fsspeckit.core.values import python_values
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import all_names, rows, write_lake
 
 REQUIRED = inspect.Parameter.empty
@@ -184,6 +187,13 @@ def test_list_dataset_files_of_a_file_system() -> None:
         ("/data/plain/p=1/more/q=2/f.parquet", {"p": "1", "q": "2"}),
         ("/data/p=1/x=y.parquet", {"p": "1"}),
         ("/data/=1/f.parquet", {}),
+        (r"C:\data\year=2024\month=12\file.parquet", {"year": "2024", "month": "12"}),
+        (r"year=2024\month=12\file.parquet", {"year": "2024", "month": "12"}),
+        (r"\\server\share\year=2024\file.parquet", {"year": "2024"}),
+        (r"C:\data/year=2024\file.parquet", {"year": "2024"}),
+        (r"/data/p=a\b/f.parquet", {"p": r"a\b"}),
+        (r"p=a\b/f.parquet", {"p": r"a\b"}),
+        ("s3://bucket/p=a\\b/f.parquet", {"p": "a\\b"}),
     ],
 )
 def test_parse_hive_partition_path(path: str, values: dict[str, Any]) -> None:
@@ -217,11 +227,68 @@ def test_metadata_with_statistics(tmp_path: Path) -> None:
     (found,) = analyze(write_lake(tmp_path / "lake", {"day=x/f.parquet": table}, row_group_size=2))
     assert (found.path, found.row_group_count, found.total_rows) == (f"{tmp_path}/lake/day=x/f.parquet", 2, 4)
     assert found.column_stats["id"] == {"min": 1, "max": 9, "null_count": 1}
-    assert found.column_stats["text"] == {"min": b"a", "max": b"d", "null_count": 0}
-    assert found.column_stats["day"] == {"min": 1, "max": 1, "null_count": 0}
+    assert found.column_stats["text"] == {"min": "a", "max": "d", "null_count": 0}
+    assert found.column_stats["day"] == {"min": dt.date(1970, 1, 2), "max": dt.date(1970, 1, 2), "null_count": 0}
     assert found.column_stats["nothing"] == {"min": None, "max": None, "null_count": 4}
     assert "s" not in found.column_stats
     assert found.partition_values == {"day": "x"}
+
+
+VALUES: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.string(), "a", "ü"),
+    (pa.dictionary(pa.int32(), pa.large_string()), "a", "b"),
+    (pa.binary(), b"\x00", b"\xff"),
+    (pa.date32(), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    (pa.date64(), dt.date(1969, 12, 31), dt.date(2024, 2, 29)),
+    (pa.timestamp("ms"), dt.datetime(1960, 1, 1, 1, 2, 3, 4000), dt.datetime(2024, 1, 1)),
+    (pa.timestamp("us", "UTC"), dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+    (pa.timestamp("us", "Asia/Tokyo"), dt.datetime(2023, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+    (pa.time32("ms"), dt.time(0, 0, 1), dt.time(23, 59, 59, 999_000)),
+    (pa.time64("us"), dt.time(0, 0, 0, 1), dt.time(12)),
+    (pa.decimal128(10, 2), Decimal("-1.50"), Decimal("99.99")),
+    (pa.decimal256(50, 2), Decimal("-1.50"), Decimal("99.99")),
+    (pa.bool_(), False, True),
+    (pa.int8(), -128, 127),
+    (pa.uint64(), 0, 2**64 - 1),
+    (pa.float32(), -0.5, 1.5),
+]
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), VALUES, ids=str)
+def test_metadata_has_values_as_python_has_them(tmp_path: Path, dtype: pa.DataType, low: Any, high: Any) -> None:
+    plain = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    table = pa.table({"x": pa.array([high, low, None], plain).cast(dtype)})
+    (found,) = analyze(write_lake(tmp_path / "lake", {"f.parquet": table}, row_group_size=1))
+    stats = found.column_stats["x"]
+    assert stats == {"min": low, "max": high, "null_count": 1}
+    assert (type(stats["min"]), type(stats["max"])) == (type(low), type(high))
+
+
+def test_metadata_of_values_that_python_does_not_have(tmp_path: Path) -> None:
+    """Nanoseconds are rounded outward; what cannot be rounded proves nothing."""
+    table = pa.table(
+        {
+            "nanos": pa.array([1_999, 2_001, 5_001], pa.timestamp("ns")),
+            "time": pa.array([1_999, 2_001, 5_001], pa.time64("ns")),
+            "far": pa.array([0, 1, 2**62], pa.timestamp("us")),
+            "day": pa.array([0, 1, 2**30], pa.date32()),
+        }
+    )
+    lake = write_lake(tmp_path / "lake", {"f.parquet": table})
+    (found,) = analyze(lake)
+    stats = found.column_stats
+    epoch = dt.datetime(1970, 1, 1)
+    assert stats["nanos"] == bounds(epoch + dt.timedelta(microseconds=1), epoch + dt.timedelta(microseconds=6))
+    assert stats["time"] == bounds(dt.time(0, 0, 0, 1), dt.time(0, 0, 0, 6))
+    assert {"far", "day"} & set(stats) == set()
+    checker = api.ConservativeMembershipChecker()
+    assert checker.file_might_contain_keys(found, ["nanos"], pa.table({"nanos": table["nanos"].slice(2)}))
+    assert checker.file_might_contain_keys(found, ["day"], pa.table({"day": table["day"].slice(2)}))
+
+
+def test_text_bounds_that_are_cut_within_a_character() -> None:
+    assert python_values.statistics([Bounds(b"a\xc3", b"b", 0)], pa.string()) is None
+    assert python_values.statistics([Bounds(b"a\xc3", b"b", 0)], pa.binary()) == bounds(b"a\xc3", b"b")
 
 
 def test_metadata_without_statistics(tmp_path: Path) -> None:
@@ -268,14 +335,19 @@ FILES = [metadata("a", year="2024", month="01"), metadata("b", year="2024", mont
         (["month"], [1], ["a", "c"]),
         (["id"], [1], ["a", "b", "c"]),
         (["id", "month"], [(7, "02")], ["b", "c"]),
-        (["year", "month"], [("2024", "02"), ("2025", "01")], ["a", "b", "c"]),
+        (["year", "month"], [("2024", "02"), ("2025", "01")], ["b", "c"]),
+        (["id"], [{"id": 1, "month": "02", "year": "2024"}], ["b"]),
+        (["id"], [{"id": 1, "month": "02"}, {"id": 2, "month": "03"}], ["b", "c"]),
+        (["id"], [{"id": 1, "month": "02"}, {"id": 2}], ["a", "b", "c"]),
+        (["id"], pa.table({"id": [1], "month": [2], "x": ["1"]}), ["b", "c"]),
+        (["id"], pa.record_batch({"id": [1], "year": ["2025"]}), ["c"]),
         (["year", "month"], [("2024", "02")], ["b"]),
         (["year", "month"], [{"month": "02", "year": "2024"}], ["b"]),
         (["month"], [1.5], ["c"]),
     ],
     ids=str,
 )
-def test_partition_pruner(columns: list[str], source_keys: list[Any], kept: list[str]) -> None:
+def test_partition_pruner(columns: list[str], source_keys: Any, kept: list[str]) -> None:
     assert api.PartitionPruner().identify_candidate_files(FILES, columns, source_keys) == kept
 
 
@@ -308,6 +380,8 @@ def test_partition_pruner_values(text: str | None, key: Any, admitted: bool) -> 
 
 # ConservativeMembershipChecker
 
+DAY, NOON = dt.date(2024, 5, 5), dt.datetime(2024, 5, 5, 12)
+
 
 def might(stats: dict[str, Any] | None, *keys: Any, rows: int = 10) -> bool:
     found = api.ParquetFileMetadata("f", 1, rows, {} if stats is None else {"k": stats})
@@ -336,6 +410,9 @@ def bounds(low: Any, high: Any, nulls: int = 0) -> dict[str, Any]:
         (bounds(None, None, nulls=10), [1], False),
         (bounds(math.nan, math.nan), [1.0], True),
         (bounds(math.nan, 5.0), [9.0], True),
+        (bounds(20, 10), [1], True),
+        (bounds("d", "b"), ["x"], True),
+        (bounds(10, 20, nulls=10), [1], True),
         (bounds(1.0, 5.0), [math.nan], True),
         (bounds(1.0, 5.0), [9.0], False),
         (bounds(10, 20), ["15"], True),
@@ -354,6 +431,17 @@ def bounds(low: Any, high: Any, nulls: int = 0) -> dict[str, Any]:
         (bounds(dt.date(2024, 1, 1), dt.date(2024, 2, 1)), [dt.date(2024, 1, 15)], True),
         (bounds(dt.date(2024, 1, 1), dt.date(2024, 2, 1)), [dt.date(2024, 3, 15)], False),
         (bounds(False, False), [True], False),
+        (bounds(False, False), [7], True),
+        (bounds(DAY, DAY), [NOON], True),
+        (bounds(NOON, NOON), [DAY], True),
+        (bounds(NOON, NOON), [NOON.replace(tzinfo=dt.UTC)], True),
+        (bounds(NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=dt.UTC)), [NOON], True),
+        (bounds(NOON, NOON), [dt.datetime(2024, 5, 6)], False),
+        (bounds(19_000, 19_001), [DAY], True),
+        (bounds(DAY, DAY), [dt.time(1)], True),
+        (bounds(Decimal("0.1"), Decimal("0.1")), [0.1], True),
+        (bounds(0.1, 0.1), [Decimal("0.1")], True),
+        (bounds(1, "z"), [5], True),
     ],
     ids=str,
 )
@@ -576,12 +664,73 @@ def test_replacing_files_by_files_from_anywhere(tmp_path: Path) -> None:
     assert all_names(tmp_path) == ["lake", "lake/b.parquet", "lake/p", "lake/p/c.parquet"]
 
 
-def test_files_that_are_no_data_are_not_replaced(tmp_path: Path) -> None:
-    for name in ("new", "notes.txt"):
+def test_files_of_any_name_are_replaced(tmp_path: Path) -> None:
+    for name in ("one", "two", "notes.txt", "_x.parquet"):
         (tmp_path / name).write_text(name)
-    with pytest.raises(ValueError, match=r"Not names of data files: .*notes.txt.*nothing was replaced"):
-        api.IncrementalFileManager().atomic_replace_files([f"{tmp_path}/new"], [f"{tmp_path}/notes.txt"])
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"new": "new", "notes.txt": "notes.txt"}
+    (tmp_path / "notes.txt").chmod(0o640)
+    targets = [f"{tmp_path}/{name}" for name in ("notes.txt", "deep/new.csv")]
+    api.IncrementalFileManager().atomic_replace_files([f"{tmp_path}/one", f"{tmp_path}/two"], targets)
+    assert {n: (tmp_path / n).read_text() for n in all_names(tmp_path) if (tmp_path / n).is_file()} == {
+        "notes.txt": "one",
+        "deep/new.csv": "two",
+        "_x.parquet": "_x.parquet",
+    }
+    assert (tmp_path / "notes.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_files_of_any_name_are_all_replaced_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"one": "1", "two": "2", "three": "3", "a.txt": "a", "c.parquet": "c"}
+    for name, text in names.items():
+        (tmp_path / name).write_text(text)
+    rename = LocalStorage.rename
+
+    def fail(storage: LocalStorage, source: str, target: str) -> None:
+        if target.endswith("c.parquet"):
+            raise OSError(errno.EIO, "broken disk")
+        rename(storage, source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=r"broken disk.*Nothing was changed"):
+        patched.setattr(LocalStorage, "rename", fail)
+        api.IncrementalFileManager().atomic_replace_files(
+            [f"{tmp_path}/{n}" for n in ("one", "two", "three")],
+            [f"{tmp_path}/{n}" for n in ("a.txt", "b.txt", "c.parquet")],
+        )
+    assert {n: (tmp_path / n).read_text() for n in all_names(tmp_path)} == names
+
+
+@pytest.mark.parametrize("target", ["a.txt", "a.parquet"])
+def test_a_file_is_not_replaced_twice(tmp_path: Path, target: str) -> None:
+    for name in ("one", "two", target):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(ArgumentError, match=r"a\.\w+'\] twice; nothing was replaced"):
+        api.IncrementalFileManager().atomic_replace_files(
+            [f"{tmp_path}/one", f"{tmp_path}/two"], [f"{tmp_path}/{target}", f"{tmp_path}/./{target}"]
+        )
+    assert {n: (tmp_path / n).read_text() for n in all_names(tmp_path)} == {n: n for n in ("one", "two", target)}
+
+
+def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "folder.txt" / "inside").write_text("inside")
+    with pytest.raises(OSError, match="Nothing was changed"):
+        api.IncrementalFileManager().atomic_replace_files([f"{tmp_path}/new"], [f"{tmp_path}/folder.txt"])
+    assert all_names(tmp_path) == ["folder.txt", "folder.txt/inside", "new"]
+
+
+def test_only_data_files_are_replaced_where_renames_are_not_atomic() -> None:
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    fs.pipe({"/spec001r/new": b"new", "/spec001r/a.parquet": b"old", "/spec001r/notes.txt": b"notes"})
+    replace = api.IncrementalFileManager().atomic_replace_files
+    with pytest.raises(ValueError, match=r"notes\.txt.*nothing was replaced"):
+        replace(["/spec001r/new"], ["/spec001r/notes.txt"], fs)
+    replace(["/spec001r/new"], ["/spec001r/a.parquet"], fs)
+    assert {name: fs.cat_file(name) for name in fs.find("/spec001r")} == {
+        "/spec001r/a.parquet": b"new",
+        "/spec001r/notes.txt": b"notes",
+    }
 
 
 def test_cleanup_leaves_other_writers_alone(tmp_path: Path) -> None:
@@ -645,6 +794,8 @@ def test_plan_incremental_rewrite(tmp_path: Path) -> None:
     assert plan.affected_files == [f"{lake}/{name}.parquet" for name in ("blind", "f0", "f3")]
     assert plan.unaffected_files == [f"{lake}/f1.parquet", f"{lake}/f2.parquet"]
     assert (plan.new_files, plan.affected_rows) == ([], 21)
+    assert "known when the keys of the affected files are read" in plan.new_files_reason
+    assert "no keys" in api.plan_incremental_rewrite(lake, [], ["id"]).new_files_reason
     assert api.plan_incremental_rewrite(str(tmp_path / "none"), [1], ["id"]).affected_files == []
 
 
@@ -656,7 +807,85 @@ def test_plan_incremental_rewrite_of_partitions(tmp_path: Path) -> None:
     assert api.plan_incremental_rewrite(lake, [(9, 1)], ["id", "m"]).affected_files == []
 
 
+def test_plan_incremental_rewrite_of_partitions_beside_the_key(tmp_path: Path) -> None:
+    """Spec: the source has rows of one partition only, and so only its files are candidates."""
+    lake = write_lake(tmp_path / "lake", {f"day=2025-01-0{d}/f.parquet": pa.table({"id": [1, 5]}) for d in (1, 2, 3)})
+    write_lake(lake, {"day=2025-01-02/far.parquet": pa.table({"id": [100]}), "loose.parquet": pa.table({"id": [1]})})
+    source = pa.table({"id": [3], "day": [dt.date(2025, 1, 2)], "x": ["new"]})
+    wanted = [f"{lake}/day=2025-01-02/f.parquet"]
+    assert api.plan_incremental_rewrite(lake, source, ["id"]).affected_files == wanted
+    assert api.plan_incremental_rewrite(lake, source.select(["id", "day"]).to_pylist(), "id").affected_files == wanted
+    typed = pa.schema({"day": pa.dictionary(pa.int32(), pa.string())})
+    named = [{"id": 3, "day": "2025-01-02"}]
+    assert api.plan_incremental_rewrite(lake, named, "id", partition_schema=typed).affected_files == wanted
+    without = api.plan_incremental_rewrite(lake, [3], "id").affected_files
+    assert without == [f"{lake}/day=2025-01-0{d}/f.parquet" for d in (1, 2, 3)]
+    candidates = api.PartitionPruner().identify_candidate_files(analyze(lake), ["id"], source)
+    assert candidates == [
+        f"{lake}/day=2025-01-02/f.parquet",
+        f"{lake}/day=2025-01-02/far.parquet",
+        f"{lake}/loose.parquet",
+    ]
+
+
+@pytest.mark.parametrize("source_keys", [[3, 25], [7], [1_000], [0.5], [None], []], ids=str)
+def test_the_plan_is_that_of_a_merge(tmp_path: Path, source_keys: list[Any]) -> None:
+    """Row group by row group: a key in the gap between two of them is in no file."""
+    files = {f"f{i}.parquet": pa.table({"id": [*range(i * 10, i * 10 + 5), *range(500, 505)]}) for i in range(4)}
+    lake = write_lake(tmp_path / "lake", files, row_group_size=5)
+    write_lake(lake, {"empty.parquet": pa.table({"id": pa.array([], pa.int64())})})
+    plan = api.plan_incremental_rewrite(lake, source_keys, ["id"])
+    if None in source_keys or 0.5 in source_keys:
+        assert plan.affected_files == ([f"{lake}/f0.parquet"] if 0.5 in source_keys else [])
+        return
+    merge = PyArrowDatasetIO().plan(pa.table({"id": pa.array(source_keys, pa.int64())}), lake, "upsert", ["id"])
+    assert plan.affected_files == [f.path for f in merge.files if f.action != "prune"]
+    assert plan.unaffected_files == [f.path for f in merge.files if f.action == "prune"]
+
+
+def test_plan_incremental_rewrite_of_keys_of_another_type(tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": [NOON], "d": [Decimal("0.10")]})})
+    for column, key in (("id", DAY), ("id", "2024"), ("id", 5), ("d", 0.1), ("d", "0.1")):
+        assert api.plan_incremental_rewrite(lake, [key], [column]).affected_files == [f"{lake}/f.parquet"]
+    assert api.plan_incremental_rewrite(lake, [dt.datetime(1999, 1, 1)], ["id"]).affected_files == []
+
+
+def test_plan_incremental_rewrite_with_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", {f"f{i}.parquet": pa.table({"id": [i]}) for i in range(3)})
+    Path(lake, "f1.parquet").write_text("no Parquet")
+    plan = api.plan_incremental_rewrite(lake, [2], ["id"])
+    assert plan.affected_files == [f"{lake}/f1.parquet", f"{lake}/f2.parquet"]
+    assert (plan.unaffected_files, plan.affected_rows) == ([f"{lake}/f0.parquet"], 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "source_keys", "message"),
+    [
+        (["a", "b"], [(1,)], r"\(1,\), which is no key of \['a', 'b'\]"),
+        (["a", "b"], [(1, 2, 3)], r"\(1, 2, 3\), which is no key"),
+        (["a", "b"], [{"a": 1}], r"which is no key"),
+        (["a", "b"], [5], r"5, which is no key"),
+        (["a"], [1, "x"], "not values of one type"),
+        (["a"], pa.table({"b": [1]}), r"'a' not found; the table has \['b'\]"),
+    ],
+    ids=str,
+)
+def test_keys_that_make_no_sense(columns: list[str], source_keys: Any, message: str) -> None:
+    for ask in (
+        lambda: api.PartitionPruner().identify_candidate_files(FILES, columns, source_keys),
+        lambda: api.ConservativeMembershipChecker().file_might_contain_keys(FILES[0], columns, source_keys),
+        lambda: api.confirm_affected_files([], columns, source_keys),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            ask()
+
+
 # merge
+
+
+def test_it_is_the_module_that_the_spec_names() -> None:
+    assert Path(api.__file__).name == "incremental.py"
+    assert len(Path(api.__file__).read_text().splitlines()) < 400
 
 
 def test_merge(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from fsspeckit import DatasetMergeError, MergeStrategy
+from fsspeckit import DatasetMergeError
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.rewrite import files as rewriting
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, PathValidator
 from fsspeckit.datasets.duckdb import version as versions
@@ -303,8 +304,8 @@ def test_merge_output_to_staging_file(lake: str, monkeypatch: pytest.MonkeyPatch
     original = SqlKeys._merge_using_duckdb_merge
     before = fingerprint(lake)
 
-    def spy(self: SqlKeys, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
-        query, updated, inserted = original(self, target, strategy)
+    def spy(self: SqlKeys, target: str, actions: Actions) -> tuple[str, int, int]:
+        query, updated, inserted = original(self, target, actions)
         counts.append((updated, inserted))
         assert fingerprint(lake) == before, "nothing is replaced directly"
         return query, updated, inserted
@@ -323,10 +324,10 @@ def test_integration_with_incremental_rewrite_workflow(
     before = fingerprint(lake)
     original = rewriting.rewrite_file  # type: ignore[attr-defined]
 
-    def failing(location: Any, shape: Any, job: Any, replacements: Any, **more: Any) -> Any:
+    def failing(location: Any, shape: Any, job: Any, *more: Any) -> Any:
         if job.footer.path == "f1.parquet":
             raise OSError("no space left")
-        return original(location, shape, job, replacements, **more)
+        return original(location, shape, job, *more)
 
     monkeypatch.setattr(rewriting, "rewrite_file", failing)
     with pytest.raises(OSError, match="no space left"):
@@ -389,7 +390,32 @@ def test_merge_syntax_error(
     logged = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert len(logged) == 1
     assert all(part in logged[0] for part in (kind.__name__, "near SELEC", "upsert", lake))
+    scanned = [f.path for f in DuckDBDatasetIO().plan(SOURCE, lake, "upsert", ["id"]).files if f.action != "prune"]
+    assert scanned
+    assert all(path in logged[0] for path in scanned)
     assert fingerprint(lake) == before
+
+
+@native
+def test_a_failed_merge_of_many_files_names_some_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {f"f{i:02d}.parquet": pa.table({"id": [i], "x": ["old"]}) for i in range(30)}
+    lake = write_lake(tmp_path / "lake", files)
+
+    def note(self: Recording, text: str) -> None:
+        if "MERGE INTO" in text:
+            raise duckdb.ParserException("near SELEC")
+
+    monkeypatch.setattr(Recording, "note", note)
+    with pytest.raises(DatasetMergeError, match="near SELEC"):
+        DuckDBDatasetIO(Recording(version="v1.4.0")).merge(
+            pa.table({"id": range(30), "x": ["new"] * 30}), lake, "upsert", ["id"]
+        )
+    (logged,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert f"{lake}/f00.parquet" in logged
+    assert f"{lake}/f09.parquet and 20 more" in logged
+    assert "f10.parquet" not in logged
 
 
 def test_version_detection_error(lake: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from damage import nothing_changes, spoil_pages
 from fsspeckit import MergeStrategy
 from fsspeckit.core import merge as core
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
+from fsspeckit.report.serial import document
 from support import data_files, rows, write_lake
 
 ALL = ["insert", "update", "upsert", "full_merge", "deduplicate"]
@@ -31,9 +34,20 @@ def counts(result: Any) -> tuple[int, ...]:
 def test_the_five_strategies() -> None:
     assert [strategy.value for strategy in MergeStrategy] == ["insert", "update", "upsert", "full_merge", "deduplicate"]
     assert core.MergeStrategy is MergeStrategy
-    assert [s.value for s in MergeStrategy if s.updates] == ["update", "upsert", "full_merge", "deduplicate"]
-    assert [s.value for s in MergeStrategy if s.inserts] == ["insert", "upsert", "full_merge", "deduplicate"]
-    assert [s.value for s in MergeStrategy if s.incremental] == ["insert", "update", "upsert"]
+    actions = {s.value: s.actions for s in MergeStrategy}
+    assert [name for name, a in actions.items() if a.matched == "update"] == [
+        "update",
+        "upsert",
+        "full_merge",
+        "deduplicate",
+    ]
+    assert [name for name, a in actions.items() if a.new == "insert"] == [
+        "insert",
+        "upsert",
+        "full_merge",
+        "deduplicate",
+    ]
+    assert [name for name, a in actions.items() if a.incremental] == ["insert", "update", "upsert"]
 
 
 def test_no_engine_has_a_flow_of_its_own() -> None:
@@ -41,6 +55,34 @@ def test_no_engine_has_a_flow_of_its_own() -> None:
     assert "merge" not in vars(PyArrowDatasetIO)
     assert "write_parquet_dataset" not in vars(PyArrowDatasetIO)
     assert len(inspect.getsource(core.run).splitlines()) <= 60
+
+
+def test_the_paths_that_the_spec_names() -> None:
+    from fsspeckit.datasets.duckdb import DuckDBParquetHandler
+    from fsspeckit.utils import duckdb as utils_duckdb
+    from fsspeckit.utils import pyarrow as utils_pyarrow
+
+    assert utils_duckdb.DuckDBParquetHandler is DuckDBParquetHandler
+    assert callable(utils_duckdb.DuckDBParquetHandler.merge_parquet_dataset)
+    assert utils_pyarrow.merge_parquet_dataset_pyarrow is merge_parquet_dataset_pyarrow
+
+
+def test_the_paths_load_no_engine_but_their_own() -> None:
+    code = """
+import sys, fsspeckit.utils
+assert not {"duckdb", "pyspark", "pyarrow"} & set(sys.modules), sorted(sys.modules)
+import fsspeckit.utils.pyarrow
+assert not {"duckdb", "pyspark"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_total_is_the_number_of_rows_after_the_merge(io: Any, lake: str, strategy: str) -> None:
+    source = pa.table({"id": [3, 4, 500], "x": ["a", "b", "c"]})
+    result = io.write_parquet_dataset(source, lake, strategy, ["id"])
+    assert result.total == result.target_count_after == len(rows(lake))
+    assert document(result, lake)["total"] == result.total
 
 
 @pytest.mark.parametrize("empty", ["missing", "no files", "no rows"])

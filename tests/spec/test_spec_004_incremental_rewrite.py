@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.api import dataset_io
 from fsspeckit.datasets.duckdb import DuckDBParquetHandler
 from support import data_files, fingerprint, rows, write_lake
 
@@ -64,18 +65,27 @@ def test_unknown_file_membership_treated_as_affected(tmp_path: Path) -> None:
     assert {row["id"]: row["x"] for row in rows(lake)}[11] == "new"
 
 
-def refused(lake: str, strategy: Any) -> None:
+def refused(lake: str, strategy: Any, **arguments: Any) -> None:
     before = fingerprint(lake)
     with pytest.raises(ValueError, match=f"(?i)incremental rewrite is not supported for '{strategy}'"):
         DuckDBParquetHandler().write_parquet_dataset(
-            pa.table({"id": [1], "x": ["a"]}), lake, strategy=strategy, key_columns=["id"], rewrite_mode="incremental"
+            pa.table({"id": [1], "x": ["a"]}), lake, strategy=strategy, rewrite_mode="incremental", **arguments
         )
     assert fingerprint(lake) == before
 
 
-def test_reject_incremental_full_merge(lake: str) -> None:
-    refused(lake, "full_merge")
+@pytest.mark.parametrize("arguments", [{}, {"key_columns": ["id"]}, {"key_columns": []}], ids=str)
+@pytest.mark.parametrize("strategy", ["full_merge", "deduplicate"])
+def test_reject_incremental_full_sync_strategies(lake: str, strategy: Any, arguments: dict[str, Any]) -> None:
+    """The spec's calls name no keys: the strategy is what is wrong with them."""
+    refused(lake, strategy, **arguments)
 
 
-def test_reject_incremental_deduplicate(lake: str) -> None:
-    refused(lake, "deduplicate")
+@pytest.mark.parametrize("by", ["pyarrow", "duckdb"])
+@pytest.mark.parametrize("strategy", ["full_merge", "deduplicate"])
+@pytest.mark.parametrize("verb", ["merge", "plan"])
+def test_merge_names_the_strategy_before_the_keys(lake: str, by: Any, strategy: Any, verb: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"(?i)incremental rewrite is not supported for '{strategy}'.*rewrite_mode='full'"
+    ):
+        getattr(dataset_io(by), verb)(pa.table({"id": [1], "x": ["a"]}), lake, strategy)

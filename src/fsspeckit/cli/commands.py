@@ -1,4 +1,4 @@
-"""The subcommands. Everything heavy is imported when a command runs, so that `--help` answers at once."""
+"""The subcommands. Large modules are imported when a command runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from fsspeckit import __version__
 from fsspeckit.cli.group import Commands, say
 from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options, storage_option
-from fsspeckit.cli.output import emit, emit_json, save_html
+from fsspeckit.cli.output import emit, emit_json, reporting, save_html
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.core import defaults
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fsspeckit.report.terminal import PlanView, ResultView
 
 _EPILOG = (
-    "Exit codes: 0 done, 1 refused (the data set is as it was), 2 wrong usage, 3 recorded but not finished (do not "
-    "repeat it: run `fsspeckit recover`), 130 interrupted."
+    "Exit codes: 0 success, 1 refused (nothing was changed), 2 wrong usage, 3 committed but not finished (do not "
+    "repeat it; run `fsspeckit recover`), 130 interrupted."
 )
 
 
@@ -34,7 +34,7 @@ def cli() -> None:
 
 @cli.command(short_help="Merge Parquet files into a data set.")
 @merge_options
-@click.option("--dry-run", is_flag=True, help="Only plan: show what would happen and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 def merge(command: MergeCommand, dry_run: bool) -> None:
     """Merge SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET."""
     if dry_run:
@@ -48,10 +48,17 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     started = time.perf_counter()
     result = io.merge(source, command.target, *command.asked, **command.options)
     seconds = time.perf_counter() - started
-    _show(command, existed, result, ResultView(result, command.target, seconds))
+    done = f"The merge into {command.target} is done"
+    with reporting(done):
+        _note_target(existed, command, future=False)
+    if command.html:
+        with reporting(done):
+            save_html(result, command.target, command.html)
+    with reporting(done):
+        _print(command, result, ResultView(result, command.target, seconds))
 
 
-@cli.command(short_help="Show what a merge would do; change nothing.")
+@cli.command(short_help="Show what a merge would do.")
 @merge_options
 def plan(command: MergeCommand) -> None:
     """Show what `merge` would do, file by file and with exact counts, and change nothing."""
@@ -63,18 +70,23 @@ def _plan(command: MergeCommand) -> None:
 
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
-    zone = command.options.get("partition_timezone")
-    planned = command.dataset_io().plan(source, command.target, *command.asked, partition_timezone=zone)
-    _show(command, existed, planned, PlanView(planned, command.target))
+    options = command.options
+    planned = command.dataset_io().plan(
+        source,
+        command.target,
+        *command.asked,
+        partition_timezone=options.get("partition_timezone"),
+        source_timezone=options.get("source_timezone"),
+    )
+    if command.html:
+        save_html(planned, command.target, command.html)
+    _note_target(existed, command, future=True)
+    _print(command, planned, PlanView(planned, command.target))
 
 
-def _show(command: MergeCommand, existed: bool, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
-    from fsspeckit.core.model import MergePlan
+def _print(command: MergeCommand, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
     from fsspeckit.report.serial import document
 
-    if command.html:
-        save_html(report, command.target, command.html)
-    _note_target(existed, command, future=isinstance(report, MergePlan))
     if command.as_json:
         emit_json(document(report, command.target))
     else:
@@ -87,7 +99,7 @@ def _exists(target: str, storage_options: Mapping[str, str]) -> bool:
 
 
 def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
-    """A target that was not there may be a slip of the pen."""
+    """Mention a target that did not exist: its path may be misspelt."""
     if existed:
         return
     if command.strategy == "update":
@@ -96,13 +108,15 @@ def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
         say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
 
 
-@cli.command(short_help="Show what a data set is made of.")
+@cli.command(short_help="Describe a data set.")
 @click.argument("target")
-@click.option("-k", "--key", "keys", multiple=True, help="Show the range of this column, which pruning goes by.")
+@click.option(
+    "-k", "--key", "keys", multiple=True, help="Show the range of this key column in each file; may be repeated."
+)
 @storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool) -> None:
-    """Show files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
+    """Show the files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
     from fsspeckit.report.inspection import inspect as look
     from fsspeckit.report.serial import document
     from fsspeckit.report.terminal import InspectionView
@@ -120,16 +134,25 @@ def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str],
         emit(InspectionView(seen))
 
 
-@cli.command(short_help="Finish or undo what a killed writer left.")
+@cli.command(short_help="Finish or undo a commit that was interrupted.")
 @click.argument("target")
 @click.option(
-    "--lock-timeout", type=click.FloatRange(0), default=defaults.LOCK_TIMEOUT, show_default=True, metavar="SECONDS"
+    "--lock-timeout",
+    type=click.FloatRange(0),
+    default=defaults.LOCK_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for another writer.",
 )
 @storage_option
-@click.option("--forget-stream", metavar="NAME", help="Also drop the record of a stream that ended a week ago or more.")
+@click.option(
+    "--forget-stream",
+    metavar="NAME",
+    help="Drop the record of a stream that has been idle for seven days.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-@click.option("--finish", is_flag=True, help="Carry a recorded commit out although files have changed since.")
-@click.option("--discard", is_flag=True, help="Give a recorded commit up; says which files stay half done.")
+@click.option("--finish", is_flag=True, help="Apply a recorded commit even if files have changed since.")
+@click.option("--discard", is_flag=True, help="Give up a recorded commit, and report files that are already replaced.")
 def recover(
     target: str,
     lock_timeout: float,
@@ -139,10 +162,10 @@ def recover(
     finish: bool,
     discard: bool,
 ) -> None:
-    """Finish or clear away what a killed writer left in the data set TARGET.
+    """Finish an interrupted commit in the data set TARGET, and remove the temporary files of killed writers.
 
-    A recorded commit is finished if every file is as it expects; else nothing is changed, what was found is told, and
-    --finish or --discard decides.
+    A recorded commit is finished if every file is as the commit expects. Otherwise nothing is changed, the differences
+    are reported, and you choose --finish or --discard.
     """
     from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
@@ -157,16 +180,17 @@ def recover(
     )
     if not done and not _exists(target, storage_options):
         raise ArgumentError(f"{target} does not exist.")
-    if as_json:
-        emit_json({"target": target, "done": done})
-    else:
-        click.echo("\n".join(done) or f"Nothing to recover in {target}.")
+    with reporting(f"The recovery of {target} is done"):
+        if as_json:
+            emit_json({"target": target, "done": done})
+        else:
+            click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
-@cli.command(short_help="Make the zip that Spark's executors need.")
+@cli.command(short_help="Write the zip for Spark executors.")
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 def ship(file: str) -> None:
-    """Write the zip FILE for Spark's --py-files or addArtifacts, for executors that do not have fsspeckit."""
+    """Write FILE, a zip of fsspeckit for Spark's --py-files or addArtifacts."""
     from fsspeckit.ship import make_zip
 
     size = make_zip(file)
@@ -177,7 +201,9 @@ def ship(file: str) -> None:
 @click.option(
     "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Only this engine; may be repeated."
 )
-@click.option("--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake here and leave it.")
+@click.option(
+    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake in this folder and keep it."
+)
 def demo(**options: Any) -> None:
     """Build a small sample lake, plan a merge, run it, and show what happened."""
     from fsspeckit.cli.demo import run

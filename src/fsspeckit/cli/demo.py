@@ -1,4 +1,4 @@
-"""`fsspeckit demo`: a small lake, a merge by every engine that is installed, and what is left unchanged."""
+"""`fsspeckit demo`: build a small lake, merge into it with every installed engine, and check what did not change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYS = ["order_id"]
 
 
 def run(engines: Sequence[str] = (), keep: str | None = None) -> None:
-    """Tell the story. With `engines`, only those take part, and each must be there."""
+    """Run the demo. With `engines`, run only those; each must be installed."""
     said = console()
     ready, missing = _engines(engines or ENGINES)
     if engines and missing:
@@ -78,7 +78,7 @@ class _Demo:
     def tell(self) -> None:
         pq.write_table(sample.changes(), self._source)
         lake = self._lake("lake")
-        self._heading("A lake of orders: plain Parquet files in a folder for each month")
+        self._heading("A lake of orders: plain Parquet files, one folder per month")
         emit(InspectionView(inspect(lake, KEYS)), self._said)
         self._plan(lake)
         before = _fingerprints(Path(lake))
@@ -87,20 +87,20 @@ class _Demo:
         self._agree(lake, result)
         self._refuse(lake)
         self._said.line()
-        self._say("That was all. `fsspeckit --help` lists the commands; the README begins with a walk-through.")
+        self._say("Done. `fsspeckit --help` lists the commands; the README has a walk-through.")
 
     def _lake(self, name: str) -> str:
         sample.build_lake(self._folder / name)
         return str(self._folder / name)
 
     def _plan(self, lake: str) -> None:
-        self._heading("The plan: which files hold these keys? Nothing is changed yet")
-        self._say("A day's changes: 60 orders of October and November were returned, 16 orders are new.")
+        self._heading("The plan: which files contain these keys? Nothing is changed yet")
+        self._say("A day's changes: 60 orders from October and November were returned, 16 orders are new.")
         self._say("$ fsspeckit plan changes.parquet lake --key order_id --strategy upsert", "bold green")
         emit(PlanView(self._engines[self._first].plan(self._source, lake, "upsert", KEYS), lake), self._said)
 
     def _merge(self, engine: str, lake: str) -> MergeResult:
-        self._heading(f"The merge, by {_NAMES[engine]}")
+        self._heading(f"The merge, with {_NAMES[engine]}")
         self._say(f"$ fsspeckit merge changes.parquet lake --key order_id --engine {engine}", "bold green")
         result, seconds = self._timed(engine, lake)
         emit(ResultView(result, lake, seconds), self._said)
@@ -120,18 +120,18 @@ class _Demo:
         left = sorted(name for name in after if not name.endswith(".parquet"))
         beside = sorted(os.listdir(self._folder))
         _insist(not left and beside == ["changes.parquet", "lake"], f"something was left behind: {left or beside}")
-        self._say("Beside the Parquet files there is nothing of ours: no log, no manifest, no lock file.")
+        self._say("The directory contains only Parquet files: no log, no manifest, no lock file.")
 
     def _agree(self, lake: str, result: MergeResult) -> None:
-        self._heading("Every engine gives the same answer")
+        self._heading("Every engine gives the same result")
         for name, reason in self._missing.items():
-            self._say(f"{_NAMES[name]} is left out. {reason}", "yellow")
+            self._say(f"{_NAMES[name]} is skipped. {reason}", "yellow")
         expected = _expected()
         for name in self._engines:
             path = lake if name == self._first else self._lake(f"lake-{name}")
             other, seconds = (result, None) if name == self._first else self._timed(name, path)
             _insist(_rows(path) == expected, f"{name} gave other rows")
-            _insist(_numbers(other) == _numbers(result), f"{name} counted otherwise")
+            _insist(_numbers(other) == _numbers(result), f"{name} gave other counts")
             took = f" in {seconds:.2f} s" if seconds is not None else ""
             self._say(
                 f"{_NAMES[name]:<8} {count(other.updated)} updated, {count(other.inserted)} inserted{took}: {_SAME}"
@@ -139,7 +139,7 @@ class _Demo:
 
     def _refuse(self, lake: str) -> None:
         self._heading("A merge that would corrupt the lake is refused")
-        self._say("An order of March arrives with the month of April. Writing it there would leave the order twice.")
+        self._say("An order from March arrives with the month April. Writing it there would store the order twice.")
         before = _fingerprints(Path(lake))
         try:
             self._engines[self._first].merge(sample.moved(), lake, "upsert", KEYS)
@@ -160,7 +160,7 @@ class _Demo:
 
 
 _NAMES = {"spark": "Spark", "duckdb": "DuckDB", "pyarrow": "PyArrow"}
-_SAME = "row for row what was expected"
+_SAME = "all rows as expected"
 
 
 def _numbers(result: MergeResult) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ def _rows(path: str) -> list[dict[str, Any]]:
 
 
 def _expected() -> list[dict[str, Any]]:
-    """The same upsert in plain Python: the lake's rows, then the source's over them."""
+    """The same upsert in plain Python: the rows of the lake, overwritten by those of the source."""
     with tempfile.TemporaryDirectory(prefix="fsspeckit-demo-") as folder:
         sample.build_lake(Path(folder))
         rows = {row["order_id"]: row for row in _rows(folder)}
@@ -197,6 +197,6 @@ def _fingerprints(root: Path) -> dict[str, tuple[str, int]]:
 
 
 def _insist(true: bool, otherwise: str) -> None:
-    """The demo claims nothing that it did not check."""
+    """Check every claim that the demo makes."""
     if not true:
         raise DatasetMergeError(f"The demo failed: {otherwise}. This is a bug in fsspeckit.")

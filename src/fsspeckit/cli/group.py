@@ -1,7 +1,8 @@
-"""What every command does alike: refusals become one line and exit code 1, warnings go to standard error."""
+"""What all commands share: errors become one line and an exit code, warnings go to standard error."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import warnings
 from typing import Any, TextIO
@@ -16,7 +17,7 @@ _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "py
 
 
 class Commands(click.Group):
-    """A group whose commands show no traceback for what the user can mend."""
+    """A group whose commands show no traceback for errors that the user can fix."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -25,7 +26,9 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             say(
-                "Interrupted", "a commit that is already recorded is finished by the next write or `fsspeckit recover`."
+                "Interrupted",
+                "nothing was changed, unless the commit was recorded already: then the next write or `fsspeckit "
+                "recover` finishes it.",
             )
             ctx.exit(INTERRUPTED)
         except click.ClickException:
@@ -39,13 +42,14 @@ class Commands(click.Group):
 
 
 def say(severity: str, message: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error, if that can be written to."""
     colour = {"Error": "red", "Warning": "yellow"}.get(severity)
-    click.echo(f"{click.style(severity + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"{click.style(severity + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
 
 
 def _refusal(error: Exception) -> str | None:
-    """What to say of an error that is the user's to mend; `None` for one that is ours."""
+    """The message for an error that the user can fix; `None` for a bug in this package."""
     from fsspeckit.core.errors import FsspeckitError
 
     if isinstance(error, FsspeckitError):

@@ -1,4 +1,4 @@
-"""The options that `merge` and `plan` share, and what they amount to."""
+"""The options that `merge` and `plan` share."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def _pair(setting: str) -> tuple[str, str]:
 
 
 def check_java() -> None:
-    """Refuse in plain words what Spark would refuse in many."""
+    """Refuse with one sentence what Spark would refuse with a long traceback."""
     from fsspeckit.core.errors import ArgumentError
 
     home = os.environ.get("JAVA_HOME")
     if not (home and os.access(os.path.join(home, "bin", "java"), os.X_OK)) and shutil.which("java") is None:
-        raise ArgumentError("The spark engine needs Java 17 or newer. Install it, or let JAVA_HOME point to it.")
+        raise ArgumentError("The spark engine needs Java 17 or newer. Install it, or set JAVA_HOME.")
 
 
 def _check_conf(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def _check_conf(ctx: click.Context, parameter: click.Parameter, values: tuple[st
 
 
 def _storage_options(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Values may be secrets: no message shows one, nor what may be one because its name is missing."""
+    """Values may be secrets, so no message shows one; a value without `=` may be one, too."""
     if any("=" not in value.strip("=") for value in values):
         raise click.BadParameter("give it as key=value, e.g. region=eu-west-1.")
     return dict(_pair(value) for value in values)
@@ -101,13 +101,13 @@ storage_option = click.option(
     metavar="K=V",
     multiple=True,
     callback=_storage_options,
-    help="How s3:// is reached, where AWS's environment does not say: endpoint, region, access_key_id, "
-    "secret_access_key, profile, allow_http and others; may be repeated. Other users of the machine see command lines.",
+    help="How to reach s3:// paths, in addition to the AWS environment: endpoint, region, access_key_id, "
+    "secret_access_key, profile, allow_http and others. May be repeated. Other users of this machine can see it.",
 )
 
 
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
-    """Before the merge: a page that cannot be written must not make a finished merge look refused."""
+    """Check before the merge, so that an unwritable page does not make a finished merge look refused."""
     if file is not None and not os.access(os.path.dirname(file) or ".", os.W_OK):
         raise click.BadParameter(f"{os.path.dirname(file) or '.'!r} is not a folder that can be written to.")
     return file
@@ -123,17 +123,21 @@ _OPTIONS = [
         type=click.Choice(get_args(Strategy)),
         default="upsert",
         show_default=True,
-        help="What to do with rows.",
+        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both.",
     ),
     click.option(
         "-p",
         "--partition",
         "partitions",
         multiple=True,
-        help="A partition column of a new data set; those of an existing one are found in its paths.",
+        help="A partition column of a new data set. Existing partitions are detected from the paths.",
     ),
     click.option(
-        "--engine", type=click.Choice(ENGINES), default="pyarrow", show_default=True, help="Who does the work."
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="pyarrow",
+        show_default=True,
+        help="The engine that runs the merge.",
     ),
     click.option("--master", metavar="URL", help="Spark's master, e.g. local[4] or spark://host:7077."),
     click.option(
@@ -152,19 +156,19 @@ _OPTIONS = [
         type=click.IntRange(1),
         default=defaults.MAX_ROWS_PER_FILE,
         show_default=True,
-        help="Size of new files.",
+        help="Maximum number of rows in a new file.",
     ),
     click.option(
         "--row-group-size",
         type=click.IntRange(1),
         default=defaults.ROW_GROUP_SIZE,
         show_default=True,
-        help="Row groups of new files.",
+        help="Maximum number of rows in a row group of a new file.",
     ),
     click.option(
         "--replace",
         type=click.Choice(("in_place", "new_file")),
-        help="Do rewritten files keep their names? By default they do, except under Spark.",
+        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
     ),
     click.option(
         "--lock-timeout",
@@ -177,7 +181,12 @@ _OPTIONS = [
     click.option(
         "--partition-timezone",
         metavar="ZONE",
-        help="The zone of instants in the names of partition folders; UTC, under Spark the session's.",
+        help="Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone.",
+    ),
+    click.option(
+        "--source-timezone",
+        metavar="ZONE",
+        help="Time zone of source timestamps that have none, if the target's timestamps have one.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."),
     click.option(

@@ -1,21 +1,25 @@
-"""Standard output: one JSON document, or a report for people; and the HTML page beside it."""
+"""Print one JSON document or a report for people, and write the HTML page."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from fsspeckit.cli.group import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fsspeckit.core.model import MergePlan, MergeResult
 
-# In a pipe there is no edge to wrap at.
+# Lines in a pipe are not wrapped.
 _PIPE_WIDTH = 1_000_000
 _ASCII = {"→": "->", "…": "...", "–": "-", "·": "-", "█": "#", "━": "="}
 
@@ -40,6 +44,33 @@ def _spell_out(error: UnicodeError) -> tuple[str, int]:
     return "".join(_ASCII.get(c, c.encode("ascii", "backslashreplace").decode()) for c in text), error.end
 
 
+@contextlib.contextmanager
+def reporting(done: str) -> Iterator[None]:
+    """Print a report of finished work. If that fails, say so on standard error and exit with 0.
+
+    A script that saw a failure would repeat the merge.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()  # otherwise the error would show up at exit
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        say("Note", f"{done}, but the report could not be written: {reason}.")
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Discard buffered output that cannot be written: Python would try again at exit, and exit with 120."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def emit_json(value: Any) -> None:
     from fsspeckit.report.serial import to_json
 
@@ -47,7 +78,7 @@ def emit_json(value: Any) -> None:
 
 
 def emit(view: Any, to: Console | None = None) -> None:
-    """Print a view; in a pipe without the blanks that tables are padded with."""
+    """Print a view; without trailing blanks in a pipe."""
     made = to or console()
     if made.is_terminal:
         made.print(view)

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 
 
 def orders(ids: Iterable[int], status: str | None = None) -> pa.Table:
-    """Orders that follow from their numbers alone."""
+    """Orders whose columns are computed from their numbers."""
     numbers = list(ids)
     return pa.table(
         {
@@ -43,7 +43,7 @@ def orders(ids: Iterable[int], status: str | None = None) -> pa.Table:
 
 
 def build_lake(root: Path) -> None:
-    """Three files a month, by order number; and one with late orders of the whole year, which defies pruning."""
+    """Three files per month, by order number; and one with late orders of the whole year, which cannot be pruned."""
     first = 0
     for month in MONTHS:
         for part in range(FILES_PER_MONTH):

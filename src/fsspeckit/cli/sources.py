@@ -1,4 +1,4 @@
-"""Sources as the command line names them: Parquet files and folders, or `-` for standard input."""
+"""The sources on the command line: Parquet files and folders, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 
 def find(path: str, storage_options: Mapping[str, str]) -> Location:
-    """The place that a path or URL names, or a refusal that says why there is none."""
+    """The location of a path or URL; `ArgumentError` if it is not supported."""
     from fsspeckit.core.storage import locate
 
     return locate(path, None, storage_options)
 
 
 def read_sources(names: Sequence[str], storage_options: Mapping[str, str]) -> Any:
-    """What `DatasetIO` takes: a path, several paths, or the table that came through standard input."""
+    """A source for `DatasetIO`: a path, several paths, or the table from standard input."""
     if "-" not in names:
         for name in names:
             find(name, storage_options)
@@ -36,7 +36,7 @@ def read_sources(names: Sequence[str], storage_options: Mapping[str, str]) -> An
 
 
 def read_stream(stream: BinaryIO) -> Any:
-    """Parquet, an Arrow file or an Arrow stream, told apart by their first bytes."""
+    """Read Parquet, an Arrow file or an Arrow stream, recognised by the first bytes."""
     import pyarrow as pa
     import pyarrow.ipc
 
@@ -59,12 +59,11 @@ def read_stream(stream: BinaryIO) -> Any:
 
 
 def _read_parquet(source: Any) -> Any:
-    from fsspeckit.core.target.footers import open_source
-    from fsspeckit.core.target.pages import check_values, doubtful_columns
+    from fsspeckit.core.parquet.reader import check_values, open_source, unchecked_columns
 
     file = open_source(source)
     table = file.read()
-    check_values(table, doubtful_columns(table.schema))
+    check_values(table, unchecked_columns(table.schema))
     if table.num_rows != file.metadata.num_rows:
         raise ValueError(f"it has {table.num_rows} rows, and its footer says {file.metadata.num_rows}")
     return table

@@ -1,7 +1,7 @@
-"""What one step of a merge learned, carried to the next.
+"""The values that one step of a merge passes to the next.
 
-Everything here is data: frozen, picklable (Spark ships it to executors) and free of I/O. The two result classes
-of spec 001 are plain dataclasses, as the spec writes them.
+They are frozen, picklable (Spark sends them to executors) and do no I/O. The two result classes of spec 001 are plain
+dataclasses, as in the spec.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import defaults
+from fsspeckit.core.actions import PRESETS, Actions
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.record import record
 from fsspeckit.core.values.calendars import Calendar
+from fsspeckit.core.values.mixed import MixedTypes
 
 if TYPE_CHECKING:
-    from fsspeckit.core.footers import Footers
+    from fsspeckit.core.footer_columns import Footers
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
 
 
 class MergeStrategy(enum.StrEnum):
-    """What happens to rows whose key exists and to rows whose key is new.
+    """The names of the strategies; each is a preset of `Actions`.
 
-    >>> MergeStrategy.parse("upsert").updates
-    True
+    >>> MergeStrategy.parse("update").actions.new
+    'skip'
     """
 
     INSERT = "insert"
@@ -49,17 +50,9 @@ class MergeStrategy(enum.StrEnum):
             raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {names}.{hint}") from None
 
     @property
-    def updates(self) -> bool:
-        return self is not MergeStrategy.INSERT
-
-    @property
-    def inserts(self) -> bool:
-        return self is not MergeStrategy.UPDATE
-
-    @property
-    def incremental(self) -> bool:
-        """Can this strategy rewrite only the files that its keys touch?"""
-        return self in (MergeStrategy.INSERT, MergeStrategy.UPDATE, MergeStrategy.UPSERT)
+    def actions(self) -> Actions:
+        """What this strategy does with matched, new and missing rows."""
+        return PRESETS[self.value]
 
 
 @dataclass
@@ -74,9 +67,15 @@ class MergeFileMetadata:
 
 @dataclass
 class MergeResult:
-    """What a merge did: exact counts, and every file of the data set by what happened to it.
+    """What a merge did: exact counts, and what happened to each file of the data set.
 
-    `bytes_copied` were taken over from old files as they were, `bytes_encoded` are all others that were written.
+    `files` has all files of the data set after the merge; `rewritten_files`, `inserted_files` and `preserved_files` are
+    their paths by operation, and `removed_files` are paths that no longer exist.
+    `bytes_copied` were copied from old files without decoding, `bytes_encoded` are all other bytes that were written.
+    `spliced_files` is the number of files rewritten with unchanged row groups and columns copied as bytes;
+    `reencoded_files` were decoded and encoded completely, and the logger `fsspeckit.rewrite` gives the reason (INFO).
+    `retyped_columns` had different types in different files, and have the given type in all files since this merge;
+    `retyped_files` were rewritten for that reason only, without a changed row.
     """
 
     strategy: str
@@ -93,23 +92,37 @@ class MergeResult:
     removed_files: list[str] = field(default_factory=list)
     bytes_copied: int = 0
     bytes_encoded: int = 0
+    spliced_files: int = 0
+    reencoded_files: int = 0
+    retyped_files: list[str] = field(default_factory=list)
+    retyped_columns: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """The number of rows after the merge; another name of `target_count_after`."""
+        return self.target_count_after
 
 
 @dataclass
 class WriteResult:
-    """What `write_dataset` wrote."""
+    """What `write_dataset` wrote.
+
+    `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
+    that their own type could not hold.
+    """
 
     mode: str
     rows: int
     files: list[MergeFileMetadata]
     removed_files: list[str] = field(default_factory=list)
+    retyped_files: list[str] = field(default_factory=list)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as the listing saw it; `same_as` tells that nobody touched the file in between.
+    """A file as it was listed; `same_as` checks that it has not changed since.
 
-    A change of its mode or of its links moves `ctime_ns` as well, so a merge does not go by it; caches do.
+    A change of mode or links changes `ctime_ns` too, so a merge ignores it; caches compare it.
     """
 
     path: str
@@ -121,13 +134,13 @@ class FileInfo:
     device: int = field(default=0, compare=False)
 
     def same_as(self, other: FileInfo) -> bool:
-        """Is it still the same file? Where there are ETags they say it; the times of a store do not."""
+        """Is it the same file, unchanged? ETags decide if there are any: times of object stores are unreliable."""
         if self.etag and other.etag:
             return (self.path, self.size, self.etag) == (other.path, other.size, other.etag)
         return self == other
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Lower and upper bound of a column in a row group, as order values (see `keys`); both `None`: only nulls."""
 
@@ -136,21 +149,21 @@ class Bounds:
     nulls: int | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RowGroup:
     rows: int
     bytes: int
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Footer:
-    """One data file of the target: where it is, what is in it, and the partition its path names.
+    """One data file of the target: its path, contents, and the partition values of its path.
 
-    `int96` are the columns that hold INT96 timestamps, on top or within; `calendar` is what dates and instants are
-    counted in, `collated` names the columns whose text Spark compares otherwise than byte by byte.
-    What is required in a file `by_spark` is no promise: Spark itself reads every column as one that may be null.
-    It is `certain` if it was read of the very file that `info` tells of, and no other was in its place meanwhile.
+    `int96` are the columns with INT96 timestamps, also nested ones; `calendar` is the calendar of dates and instants;
+    `collated` are the columns whose text Spark does not compare byte by byte.
+    Required columns of a file `by_spark` are no promise: Spark reads every column as nullable.
+    `certain`: the footer was read from the file that `info` describes, and the file was not replaced meanwhile.
     """
 
     info: FileInfo
@@ -166,7 +179,7 @@ class Footer:
     certain: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What travels to another process is without the bulk that whoever opens the file reads anyway."""
+        """Without `metadata` when pickled: it is large, and opening the file reads it again."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return type(self), tuple((values | {"metadata": None}).values())
 
@@ -183,8 +196,8 @@ class Footer:
 class Target:
     """The data set before the merge.
 
-    `schema` is the unified schema of all files, partition columns included; `stored` are the columns that files
-    hold, `partition_columns` those that paths name. `ledger` is what streams recorded (see `target.ledger`).
+    `schema` is the unified schema of all files, with partition columns; `stored` are the columns in files,
+    `partition_columns` those in paths. `ledger` has the committed batches of streams (see `dataset.ledger`).
     """
 
     files: Footers
@@ -199,16 +212,18 @@ class Target:
 
     @property
     def int96(self) -> frozenset[str]:
-        return frozenset[str]().union(*(f.int96 for f in self.files.kinds))
+        return frozenset[str]().union(*(f.int96 for f in self.files.templates))
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a merge: what every source row is brought to, and how keys and partitions are named.
+    """The columns of a merge: the schema that source rows are cast to, and the key and partition columns.
 
-    INT96 says nothing of zones: Spark writes instants in it, and Arrow reads plain times. In the columns `int96` an
-    instant of the source is the plain time in UTC. In the key columns `old_instants` a file of another calendar may
-    hold instants before 1900. Instants in the names of folders are local to `partition_timezone`.
+    INT96 has no zone: Spark writes instants, and Arrow reads times without a zone. In the columns `int96` an instant
+    of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
+    instants before 1900. Instants in folder names are in `partition_timezone`. `mixed` are the columns whose type
+    differs between files, with the types that are not the shape's (see `values.mixed`). `local_times` gives the zone of
+    source columns whose times have none.
     """
 
     schema: pa.Schema
@@ -218,16 +233,21 @@ class Shape:
     int96: frozenset[str] = frozenset()
     partition_timezone: str = "UTC"
     old_instants: Mapping[str, str] = field(default_factory=dict)
+    mixed: MixedTypes = field(default_factory=dict)
+    local_times: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partition_in_key(self) -> bool:
-        """When every partition column is part of the key, a key cannot move between partitions."""
+        """Is every partition column part of the key? Then a key cannot move between partitions."""
         return set(self.partitions) <= set(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What planning needs to know of the source: small, whatever the source's size."""
+    """Facts about the source that planning needs; small for sources of any size.
+
+    `columns_to_retype` are the columns with a value that the type of one of the target's files cannot hold.
+    """
 
     rows: int
     null_keys: Mapping[str, int]
@@ -235,11 +255,12 @@ class Profile:
     duplicate_samples: tuple[tuple[Any, ...], ...]
     partitions: frozenset[tuple[Any, ...]]
     intervals: Mapping[str, Sequence[tuple[Any, Any]] | None]
+    columns_to_retype: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Row groups of one file whose keys are to be compared with the source's."""
+    """Row groups of one file whose keys are matched with the source's."""
 
     footer: Footer
     row_groups: tuple[int, ...]
@@ -247,7 +268,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where source keys were found. `rows[path][row_group]` counts matched target rows."""
+    """The counts of a match. `rows[path][row_group]` are matched target rows, `keys` matched source keys."""
 
     rows: Mapping[str, Mapping[int, int]]
     keys: int
@@ -270,10 +291,10 @@ Action = Literal["rewrite", "scan", "guard", "prune"]
 class FilePlan:
     """What the merge does with one file, and why.
 
-    - `rewrite`: holds `matched_rows` rows whose keys the source has
-    - `scan`: its keys were read, none matched
-    - `guard`: lies in another partition; its keys were read only to make sure that no key moves
-    - `prune`: partition values or statistics prove that no source key is in it
+    - `rewrite`: contains `matched_rows` rows with a key of the source; or none, and takes the common type of a column
+    - `scan`: its key columns were read, and no row has to be replaced
+    - `guard`: is in another partition; its key columns were read to find keys that would move
+    - `prune`: partition values or statistics prove that it contains no source key
     """
 
     path: str
@@ -288,10 +309,12 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The merge without the rewrite: exact counts, and for every file what would happen and why.
+    """What a merge would do: exact counts, and the action for each file with its reason.
 
-    Of the files to rewrite, about `bytes_copied` at least would be taken over as they are, since no key lies in their
-    row groups, and `bytes_encoded` at most written anew; new rows come on top.
+    `retyped_columns` have different types in different files now, and would have the given type in all files.
+
+    `bytes_copied` estimates how many bytes of the rewritten files would at least be copied, because their row groups
+    contain no matched row; at most `bytes_encoded` would be encoded again. New rows are not included.
     """
 
     strategy: str
@@ -306,6 +329,7 @@ class MergePlan:
     hints: tuple[str, ...] = ()
     bytes_copied: int = 0
     bytes_encoded: int = 0
+    retyped_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target_count_after(self) -> int:
@@ -336,9 +360,9 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A finished file in staging, and where the commit puts it (relative to the data set).
+    """A finished file in staging, and its path after the commit, relative to the data set.
 
-    `receipt` is what the storage said of it when it was closed, if it says anything.
+    `receipt` is what the storage returned when the file was closed, if anything.
     """
 
     staged: str
@@ -353,9 +377,16 @@ class Staged:
 class Rewritten:
     """The outcome of one rewrite: the staged files, or none if every matched row already equals the source's.
 
-    `copied` are bytes of the old file that were copied as they were, instead of being decoded and encoded again.
+    A file that is `removed` lost all rows, and nothing is staged in its place.
+
+    `copied` are bytes of the old file that were copied as they were, instead of being decoded and encoded again. A file
+    that is not `spliced` was decoded and encoded whole.
+    `only_types` if no row changed, and the file took the common type of a column.
     """
 
     path: str
     staged: tuple[Staged, ...]
     copied: int = 0
+    spliced: bool = False
+    only_types: bool = False
+    removed: bool = False

@@ -1,27 +1,26 @@
-"""Threads that do not run away: a few items ahead of the one being used, and no more; and crews, which stay."""
+"""Threads within a bound: maps that read ahead, go in chunks or side by side, and the pool of threads of one merge."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_HANDFUL = 64
+_CHUNK = 64
 _WAITED = 3
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads, or nobody but the caller while the interpreter ends: then there are none to be had, though other threads
-    and what is registered with `atexit` may still want to merge.
+    """Threads, or the caller alone while the interpreter ends: Python starts none then, though other threads and
+    functions registered with `atexit` may still merge.
 
     >>> with Threads(2) as threads:
     ...     list(threads.map(str, [1, 2, 3]))
@@ -42,19 +41,19 @@ class Threads(ThreadPoolExecutor):
         return done
 
 
-def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def prefetch_map(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
     """`map` by threads, in order, with at most `workers` results waiting to be taken.
 
-    >>> list(ahead(str, [1, 2, 3], 2))
+    >>> list(prefetch_map(str, [1, 2, 3], 2))
     ['1', '2', '3']
     """
     waiting: deque[Future[Result]] = deque()
-    with Threads(workers) as pool:
+    with Threads(workers) as threads:
         try:
             for item in items:
                 if len(waiting) >= workers:
                     yield waiting.popleft().result()
-                waiting.append(pool.submit(function, item))
+                waiting.append(threads.submit(function, item))
             while waiting:
                 yield waiting.popleft().result()
         finally:
@@ -62,64 +61,97 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item], workers: in
                 future.cancel()
 
 
-def in_handfuls(
+def chunked_map(
     function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], workers: int
 ) -> list[Result]:
-    """Results of a function that takes a handful of small items at once.
+    """Results of a function that takes a chunk of small items at once.
 
     Python's threads are in each other's way where nobody waits: with eight of them footers out of the page cache took
-    almost twice as long as with one (measured). So they begin when a handful took three times as long as it worked.
+    almost twice as long as with one (measured). So threads start when a chunk took three times as long as it computed.
 
-    >>> in_handfuls(lambda few: [str(i) for i in few], range(100), 2)[98:]
+    >>> chunked_map(lambda chunk: [str(i) for i in chunk], range(100), 2)[98:]
     ['98', '99']
     """
-    handfuls = [items[start : start + _HANDFUL] for start in range(0, len(items), _HANDFUL)]
+    chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
     results: list[Result] = []
-    while handfuls:
-        began, worked = time.perf_counter(), time.thread_time()
-        results += function(handfuls.pop(0))
-        if time.perf_counter() - began > _WAITED * (time.thread_time() - worked):
+    while chunks:
+        began, computed = time.perf_counter(), time.thread_time()
+        results += function(chunks.pop(0))
+        if time.perf_counter() - began > _WAITED * (time.thread_time() - computed):
             break
-    if handfuls:
-        with Threads(workers) as pool:
-            for more in pool.map(function, handfuls):
-                results += more
+    for more in parallel_map(function, chunks, workers):
+        results += more
     return results
 
 
-def side_by_side(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int, of: int | None = None
-) -> list[Result]:
-    """`map` by some `of` the threads of a crew.
+def parallel_map(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
+    """`map` by threads that end with it.
 
-    One of a crew that has more to do than one can does it with those that have nothing to do, and waits for nobody who
-    has not begun: so whoever finds no more files helps with the columns of the last one.
-
-    >>> side_by_side(str, [1, 2, 3], 2)
+    >>> parallel_map(str, [1, 2, 3], 2)
     ['1', '2', '3']
     """
-    if workers == 1:
-        return [function(item) for item in items]
-    work, own = _Work(function, items), _own_crew()
-    crew, others = own or _Crew.hired(of or workers), list[Future[None]]()
-    try:
-        with contextlib.suppress(RuntimeError):  # there are too many threads: so there is one less
-            while len(others) < (workers - 1 if own else workers):
-                others.append(crew.submit(work))
-        if own or not others:
-            work()
-            others = [other for other in others if not other.cancel()]
-        wait(others)
-    finally:
-        work.is_over = True
-        wait(others)
-        if not own:
-            crew.dismiss()
-    return work.results()
+    with Pool.of(min(workers, len(items))) as pool:
+        return pool.map(function, items)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The threads of one merge. `workers` of them take part in a `map`; without threads the caller does all the work.
+
+    A function that runs in the pool may call `map` itself. Its thread then does the work together with idle threads,
+    and does not wait for busy ones. So threads that find no more files help with the columns of the last one, and there
+    are never more threads at work than the pool has.
+
+    >>> with Pool.of(2) as pool:
+    ...     pool.map(lambda n: pool.map(str, range(n)), [1, 2])
+    [['0'], ['0', '1']]
+    """
+
+    workers: int = 1
+    _threads: Threads | None = None
+    _members: frozenset[int] | set[int] = field(default=frozenset())
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, workers: int) -> Iterator[Pool]:
+        """A pool whose threads start when they are needed, and end with the context."""
+        if workers <= 1:
+            yield cls()
+            return
+        members: set[int] = set()
+        with Threads(workers, "fsspeckit", _add_this_thread, (members,)) as threads:
+            yield cls(workers, threads, members)
+
+    def part(self, workers: int) -> Pool:
+        """The same threads, of which at most so many take part in one `map`."""
+        return Pool(min(workers, self.workers), self._threads, self._members)
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Results in the order of the items; after the first error no more items are begun."""
+        if self.workers <= 1 or self._threads is None:
+            return [function(item) for item in items]
+        work, is_member = _Work(function, items), threading.get_ident() in self._members
+        helpers: list[Future[None]] = []
+        try:
+            with contextlib.suppress(RuntimeError):  # no more threads can be started: so there are fewer
+                while len(helpers) < (self.workers - 1 if is_member else self.workers):
+                    helpers.append(self._threads.submit(work))
+            if is_member or not helpers:
+                work()
+                helpers = [helper for helper in helpers if not helper.cancel()]
+            wait(helpers)
+        finally:
+            work.is_over = True
+            wait(helpers)
+        return work.results()
+
+
+def _add_this_thread(members: set[int]) -> None:
+    members.add(threading.get_ident())
 
 
 class _Work(Generic[Item, Result]):
-    """Whoever calls it does one item after the other, until there are no more or one fails."""
+    """Every thread that calls it does one item after the other, until there are no more or one fails."""
 
     def __init__(self, function: Callable[[Item], Result], items: Iterable[Item]) -> None:
         self._function, self._items, self._lock = function, enumerate(items), threading.Lock()
@@ -145,44 +177,3 @@ class _Work(Generic[Item, Result]):
         if self._failed:
             raise self._failed[min(self._failed)]
         return [self._done[number] for number in range(len(self._done))]
-
-
-class _Crew:
-    """Threads that work for one at a time. The last crew that was needed stays for whoever needs one next.
-
-    To start threads takes a while; and memory that a thread has freed is at hand for it, where that of one that ended
-    had to be taken from the system again: a merge of 36 MiB took 200.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._pool = Threads(size, "fsspeckit", _belong_to, (weakref.ref(self),))
-
-    @classmethod
-    def hired(cls, size: int) -> _Crew:
-        with contextlib.suppress(IndexError):
-            crew = _idle.pop()
-            if crew._size == size:
-                return crew
-        return cls(size)
-
-    def submit(self, work: Callable[[], None]) -> Future[None]:
-        return self._pool.submit(work)
-
-    def dismiss(self) -> None:
-        _idle.append(self)
-
-
-_idle: deque[_Crew] = deque(maxlen=1)
-os.register_at_fork(after_in_child=_idle.clear)  # a forked child has no thread but its own
-_mine = threading.local()
-
-
-def _belong_to(crew: weakref.ref[_Crew]) -> None:
-    _mine.crew = crew
-
-
-def _own_crew() -> _Crew | None:
-    """The crew that this thread is one of."""
-    own: Callable[[], _Crew | None] = getattr(_mine, "crew", lambda: None)
-    return own()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from fsspeckit.core.commit.session import warn_unfinished
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.listing import list_files
 
 
 def existing_files(location: Location) -> tuple[FileInfo, ...]:

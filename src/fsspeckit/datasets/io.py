@@ -1,4 +1,4 @@
-"""`DatasetIO`: merge, plan, write and read, once, over an engine."""
+"""`DatasetIO`: merge, plan, write and read with an engine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import pyarrow as pa
 
-from fsspeckit.core import defaults
+from fsspeckit.core import defaults, validate
 from fsspeckit.core import merge as core
+from fsspeckit.core.actions import PRESETS
+from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteOptions, WriteResult
-from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.core.target.partitions import timezone
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -32,7 +32,7 @@ Frame = TypeVar("Frame")
 
 
 class DatasetIO(Generic[Frame]):
-    """Merge rows into directories of Parquet files. Each engine's class is this one over its primitives."""
+    """Merge rows into directories of Parquet files. Each engine has a subclass."""
 
     def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
@@ -43,7 +43,7 @@ class DatasetIO(Generic[Frame]):
 
     @contextmanager
     def _running(self, verb: Literal["merge", "plan", "write", "read"], location: Location) -> Iterator[Engine]:
-        """The engine for one operation; what an engine does before and after each stands here."""
+        """The engine for one operation; subclasses add what they do before and after it."""
         yield self._engine
 
     def merge(
@@ -55,20 +55,23 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Columns | None = None,
         **options: Unpack[MergeOptions],
     ) -> MergeResult:
-        """Merge `data` into the data set at `path`, rewriting only the files that its keys touch.
+        """Merge `data` into the data set at `path`, rewriting only files that contain matching keys.
 
         Args:
-            data: the source; see the engine's class for what it takes. Its rows replace whole rows.
-            path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it.
+            data: the source; the engine's class lists what it accepts. Its rows replace whole rows.
+            path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it if necessary.
             strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both.
             key_columns: the columns that identify a row.
-            partition_columns: needed only for a new data set; else found in the paths. `partition_by` is the same.
-            compression, max_rows_per_file, row_group_size: of new files. Rewritten files keep their own layout.
+            partition_columns: for a new data set; otherwise detected from the paths. `partition_by` is an alias.
+            compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
-                `in_place` on local disks, except under Spark.
+                `in_place` on local disks, and `new_file` under Spark and in object stores.
             lock_timeout: seconds to wait for another writer.
-            partition_timezone: the zone of instants in the names of partition folders; UTC, under Spark the session's.
-            batch: the batch of a stream that `data` is; one that was committed before is skipped.
+            partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
+                session's zone.
+            source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
+                default under Spark is the session's zone; other engines refuse such timestamps.
+            batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -77,7 +80,6 @@ class DatasetIO(Generic[Frame]):
         """
         check_known("merge", options, MergeOptions)
         request = self.request(strategy, key_columns, partition_columns, options)
-        validate.incremental(request.strategy)
         location = self._locate(path)
         with self._running("merge", location) as engine:
             return core.run(engine, location, data, request)
@@ -91,10 +93,9 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Columns | None = None,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
-        """What `merge` would do: exact counts, and for every file what would happen to it and why. Changes nothing."""
+        """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
         check_known("plan", options, PlanOptions)
         request = self.request(strategy, key_columns, partition_columns, options)
-        validate.incremental(request.strategy)
         location = self._locate(path)
         with self._running("plan", location) as engine:
             return core.plan(engine, location, data, request)
@@ -107,7 +108,7 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Columns | None = None,
         **options: Unpack[WriteDatasetOptions],
     ) -> WriteResult:
-        """Write `data` as new files: beside the existing ones, or in their place. Other files are kept.
+        """Write `data` as new files, in addition to the existing data files or instead of them. Other files are kept.
 
         The options are those of `merge`.
         """
@@ -118,10 +119,11 @@ class DatasetIO(Generic[Frame]):
         self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
     ) -> WriteResult:
         columns = _partition_argument(partition_columns, options.get("partition_by"))
-        layout, zone, timeout = _layout(options), _zone(options.get("partition_timezone")), _timeout(options)
+        layout, timeout = _layout(options), _timeout(options)
+        in_folders, of_source = _zone(options, "partition_timezone"), _zone(options, "source_timezone")
         location = self._locate(path)
         with self._running("write", location) as engine:
-            return core.write(engine, location, data, mode, columns, layout, timeout, zone)
+            return core.write(engine, location, data, mode, columns, layout, timeout, in_folders, of_source)
 
     def write_parquet_dataset(
         self,
@@ -131,11 +133,11 @@ class DatasetIO(Generic[Frame]):
         key_columns: Columns | None = None,
         **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
-        """Write with any strategy, or plainly without one.
+        """Write with any strategy; without one, append or overwrite (`mode`).
 
-        `rewrite_mode="full"` replaces all data files by fresh ones in one commit; `"incremental"` is `merge`.
-        `full_merge` makes the target exactly the source. `deduplicate` reduces the source to one row per key, the
-        greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
+        `rewrite_mode="full"` replaces all data files with new ones in one commit; `"incremental"` does what `merge`
+        does. `full_merge` makes the target equal to the source. `deduplicate` reduces the source to one row per key,
+        the greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
         """
         check_known("write_parquet_dataset", options, WriteParquetOptions)
         mode, rewrite_mode = options.get("mode", "append"), options.get("rewrite_mode", "full")
@@ -153,14 +155,12 @@ class DatasetIO(Generic[Frame]):
             rewrite_mode=rewrite_mode,
             dedup_order_by=validate.column_names("dedup_order_by", order) or (),
         )
-        if rewrite_mode == "incremental":
-            validate.incremental(request.strategy)
         location = self._locate(path)
         with self._running("write", location) as engine:
             return core.run(engine, location, data, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Frame:
-        """Read the data set; unfinished commits are warned of."""
+        """Read the data set. An unfinished commit causes a warning."""
         raise NotImplementedError
 
     def request(
@@ -169,22 +169,30 @@ class DatasetIO(Generic[Frame]):
         key_columns: Columns | None,
         partition_columns: Columns | None,
         options: Mapping[str, Any],
-        **more: Any,
+        rewrite_mode: Literal["full", "incremental"] = "incremental",
+        dedup_order_by: tuple[str, ...] = (),
     ) -> core.Request:
-        """Arguments as the core takes them, checked; what `options` leaves out has the core's defaults."""
-        replace = options.get("replace")
+        """Check the arguments and return them as a `Request`; options that are missing get their defaults.
+
+        The strategy is checked first, so that one that cannot be incremental is refused even without keys.
+        """
+        parsed, replace = MergeStrategy.parse(strategy), options.get("replace")
+        if rewrite_mode == "incremental":
+            validate.incremental(parsed)
         if replace not in (None, "in_place", "new_file"):
             raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
         return core.Request(
-            strategy=MergeStrategy.parse(strategy),
+            strategy=parsed,
             key_columns=validate.key_names(key_columns),
             partition_columns=_partition_argument(partition_columns, options.get("partition_by")),
+            rewrite_mode=rewrite_mode,
+            dedup_order_by=dedup_order_by,
             options=_layout(options),
             replace=replace,
             lock_timeout=_timeout(options),
             batch=options.get("batch"),
-            partition_timezone=_zone(options.get("partition_timezone")),
-            **more,
+            partition_timezone=_zone(options, "partition_timezone"),
+            source_timezone=_zone(options, "source_timezone"),
         )
 
 
@@ -213,22 +221,23 @@ def _timeout(options: Mapping[str, Any]) -> float:
 def _check_used(
     strategy: Any, key_columns: Any, mode: str, rewrite_mode: str, dedup_order_by: Any, replace: Any
 ) -> None:
-    """Refuse arguments that would do nothing: whoever gives one expects something of it."""
-    plain = strategy is None
+    """Refuse arguments that would have no effect."""
+    plain, reducing = strategy is None, [name for name, actions in PRESETS.items() if actions.reduce_source]
     idle = {
         "key_columns without a strategy": plain and key_columns is not None,
         "rewrite_mode='incremental' without a strategy": plain and rewrite_mode == "incremental",
         f"mode={mode!r} with a strategy": not plain and mode != "append",
-        "dedup_order_by without strategy='deduplicate'": dedup_order_by is not None and strategy != "deduplicate",
+        "dedup_order_by without strategy='deduplicate'": dedup_order_by is not None and strategy not in reducing,
         "replace without rewrite_mode='incremental'": replace is not None and rewrite_mode == "full",
     }
     for what, does_nothing in idle.items():
         if does_nothing:
-            raise ArgumentError(f"{what} does nothing. Leave it out, or name the strategy that you mean.")
+            raise ArgumentError(f"{what} has no effect. Leave it out, or name the strategy that you mean.")
 
 
-def _zone(name: Any) -> str | None:
-    return None if name is None else timezone(name)
+def _zone(options: Mapping[str, Any], argument: str) -> str | None:
+    name = options.get(argument)
+    return None if name is None else timezone(name, argument)
 
 
 def _partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, ...] | None:
@@ -236,6 +245,6 @@ def _partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str,
     second = validate.column_names("partition_by", partition_by)
     if first is not None and second is not None and first != second:
         raise ArgumentError(
-            f"partition_columns={list(first)} and partition_by={list(second)} differ; give one of them."
+            f"partition_columns={list(first)} and partition_by={list(second)} differ; pass only one of them."
         )
     return first if first is not None else second

@@ -1,6 +1,6 @@
-"""The options of merges and writes, once: as types for callers, and as names to check calls against.
+"""The options of merges and writes: types for callers, and names to check calls against.
 
-Loads nothing, so that `fsspeckit --help` answers at once.
+Imports no large module, so that `fsspeckit --help` is fast.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from fsspeckit.core.dataset.ledger import Batch
     from fsspeckit.core.model import Replace
-    from fsspeckit.core.target.ledger import Batch
 
 EngineName: TypeAlias = Literal["pyarrow", "duckdb", "spark"]
 Strategy: TypeAlias = Literal["insert", "update", "upsert"]
@@ -21,63 +21,65 @@ Columns: TypeAlias = Sequence[str] | str
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of `plan`, and of everything else."""
+    """Options of `plan`, `merge` and all writes."""
 
     partition_by: Columns | None
-    """The same as `partition_columns`."""
+    """An alias of `partition_columns`."""
     partition_timezone: str | None
-    """The zone of instants in the names of partition folders; UTC, under Spark the session's."""
+    """Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone."""
+    source_timezone: str | None
+    """Time zone of source timestamps that have none, if the target's have one. Default under Spark: the session's."""
 
 
 class WriteDatasetOptions(PlanOptions, total=False):
-    """Options of `write_dataset`, and of all that writes."""
+    """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
     compression: str
     """The codec of new files: snappy, zstd, gzip, lz4, brotli or none. Rewritten files keep their own layout."""
     max_rows_per_file: int
-    """How many rows a new file has at most."""
+    """Maximum number of rows in a new file."""
     row_group_size: int
-    """How many rows a row group of a new file has at most."""
+    """Maximum number of rows in a row group of a new file."""
     lock_timeout: float
     """Seconds to wait for another writer."""
 
 
 class RewriteOptions(WriteDatasetOptions, total=False):
-    """Options of all that may rewrite files."""
+    """Options of `merge` and `write_parquet_dataset`, which may rewrite files."""
 
     replace: Replace | None
-    """`in_place` keeps the names of rewritten files, as on local disks unless told; `new_file`, as under Spark, not."""
+    """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
 
 
 class WriteParquetOptions(RewriteOptions, total=False):
     """Options of `write_parquet_dataset`."""
 
     mode: Mode
-    """Without a strategy: beside the existing files, or in their place."""
+    """Without a strategy: add to the existing data files, or replace them."""
     rewrite_mode: Literal["full", "incremental"]
-    """`full` replaces all data files by fresh ones in one commit; `incremental` is `merge`."""
+    """`full` replaces all data files with new ones in one commit; `incremental` does what `merge` does."""
     partition_columns: Columns | None
-    """Needed only for a new data set; else found in the paths."""
+    """For a new data set; otherwise detected from the paths."""
     dedup_order_by: Columns | None
-    """With `deduplicate`: of several rows of one key the greatest by these columns is kept."""
+    """With `deduplicate`: keep the row that is greatest by these columns."""
 
 
 class MergeOptions(RewriteOptions, total=False):
     """Options of `merge`."""
 
     batch: Batch | None
-    """The batch of a stream that the source is; one that was committed before is skipped."""
+    """Identifies the source as a batch of a stream. A batch that was committed before is skipped."""
 
 
 class EngineOptions(TypedDict, total=False):
-    """What only one engine takes."""
+    """Options of a single engine."""
 
     table: str | None
-    """Spark: a table of its catalog, in place of the path."""
+    """Spark: a table of its catalog, instead of the path."""
     source_sql: str | None
-    """DuckDB: a query that gives the source, in place of `data`."""
+    """DuckDB: a query that returns the source, instead of `data`."""
     use_merge: bool | None
-    """DuckDB: with or without its MERGE statement; `None` uses it from 1.4.0 on."""
+    """DuckDB: whether to use its MERGE statement; `None` uses it from 1.4.0 on."""
 
 
 class AnyPlanOptions(PlanOptions, EngineOptions, total=False):
@@ -89,7 +91,7 @@ class AnyMergeOptions(MergeOptions, EngineOptions, total=False):
 
 
 def check_known(function: str, options: Mapping[str, Any], known: Any) -> None:
-    """Refuse a name that is none of the options, as Python does for names that are no parameters."""
+    """Refuse an unknown option with a `TypeError`, as Python does for an unknown parameter."""
     for name in options.keys() - known.__optional_keys__:
         close = difflib.get_close_matches(name, known.__optional_keys__, 1)
         hint = f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(sorted(known.__optional_keys__))}."

@@ -13,21 +13,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.partitions import value_array
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer
-from fsspeckit.core.storage import Location
-from fsspeckit.core.target.chunks import check_chunks
-from fsspeckit.core.target.common import has_int96
-from fsspeckit.core.target.footers import (
+from fsspeckit.core.parquet.footer_checks import check_chunks
+from fsspeckit.core.parquet.reader import (
+    check_rows,
+    check_values,
     checked_footer,
-    int96_unit,
     open_parquet,
     raw_footer,
-    read_footers,
+    read_batches,
+    read_file,
+    unchecked_columns,
     unreadable,
 )
-from fsspeckit.core.target.pages import check_rows, check_values, doubtful_columns, read_batches, read_file
-from fsspeckit.core.target.partitions import value_array
+from fsspeckit.core.parquet.schema import has_int96, int96_unit
+from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import corrected
 from fsspeckit.core.values.schema import plain_schema, unify_footers
@@ -99,11 +102,11 @@ class _Scan:
 
     def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:
         read = dict.fromkeys(promised, 0)
-        doubtful = doubtful_columns(scanner.projected_schema)
+        unchecked = unchecked_columns(scanner.projected_schema)
         try:
             for batch in scanner.scan_batches():
                 read[self._path(batch.fragment)] += batch.record_batch.num_rows
-                check_values(batch.record_batch, doubtful)
+                check_values(batch.record_batch, unchecked)
                 yield batch.record_batch
         except (pa.ArrowException, OSError, ValueError) as error:
             self._name_the_file()
@@ -176,7 +179,7 @@ def _one_file(location: Location, footer: Footer, common: pa.Schema) -> pa.Table
 def _cast(column: pa.ChunkedArray, common: pa.Field, where: str) -> Any:
     try:
         return arrays.cast(arrays.plain(column), common.type)
-    except arrays.DoesNotFit as error:
+    except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {common.name!r} of {where} holds {error.args[0]!r}, which the files' common type {common.type} "
             "cannot hold. Bring the files to one type first."

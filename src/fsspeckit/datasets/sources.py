@@ -9,14 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
+from fsspeckit.core.parquet.reader import open_parquet, read_batches
+from fsspeckit.core.parquet.schema import int96_columns
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.core.target.footers import open_parquet
-from fsspeckit.core.target.pages import read_batches
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import Calendar, corrected
 from fsspeckit.core.values.schema import unify_sources
+from fsspeckit.core.values.zones import int96_mark, mark_int96, unmarked, zones_of
 from fsspeckit.datasets.files import existing_files
 
 
@@ -38,11 +40,23 @@ def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader
     if is_paths(source):
         return _chained([_path_reader(s, access or Access()) for s in source])
     if hasattr(source, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(source)
+        return _stream_reader(source)
     raise ArgumentError(
         f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch or reader, anything "
         "with an Arrow stream (pandas, Polars, a DuckDB relation), or a path to Parquet files."
     )
+
+
+def _stream_reader(source: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(source)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust: Polars has no decimal256, and says so in no other way
+            raise
+        raise ArgumentError(
+            f"The source, a {type(source).__name__}, cannot be read: its library failed with {str(error)!r}. Give it "
+            "as a PyArrow table, or as a path."
+        ) from error
 
 
 def is_paths(source: Any) -> bool:
@@ -58,10 +72,15 @@ def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatch
     if location.storage.is_dir(location.root):
         from fsspeckit.datasets.scan import scan_dataset
 
-        return scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
+        reader = scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
+        if not any(False in zones_of(arrays.plain_type(field.type)) for field in reader.schema):
+            return reader
+        footers = read_footers(location, existing_files(location), ())
+        return pa.RecordBatchReader.from_batches(mark_int96(reader.schema, [f.int96 for f in footers]), reader)
     folder, (info,) = data_files(location)
     file = open_parquet(folder, info.path)
-    return pa.RecordBatchReader.from_batches(file.schema_arrow, read_batches(folder, info.path, file, 16_384))
+    schema = mark_int96(file.schema_arrow, [int96_columns(file.schema_arrow, file.metadata)])
+    return pa.RecordBatchReader.from_batches(schema, read_batches(folder, info.path, file, 16_384))
 
 
 def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
@@ -77,7 +96,8 @@ def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
 
 def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     """Streams one after the other, in a type of each column that holds the values of all."""
-    schema = unify_sources([reader.schema for reader in readers])
+    schema = unify_sources([unmarked(reader.schema) for reader in readers])
+    schema = mark_int96(schema, [frozenset(f.name for f in r.schema if int96_mark(f)) for r in readers])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:

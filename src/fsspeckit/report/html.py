@@ -1,4 +1,4 @@
-"""The plan or the result as one web page: no script, nothing loaded from elsewhere, light and dark."""
+"""A plan or a result as a single web page: no scripts, no external resources, light and dark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from fsspeckit.core.model import MergePlan, MergeResult
-from fsspeckit.report.summary import Group, counts, plan_groups, result_groups, written
+from fsspeckit.report.summary import LABELS, Group, counts, plan_groups, result_groups, retyped, written
 from fsspeckit.report.text import count, relative, share, size
 
 MOST_FILES = 1000
@@ -32,7 +32,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 caption { text-align: left; padding: .25rem 0; }
 th, td { text-align: left; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
-td.n, .fate { white-space: nowrap; } td .soft, td .why { display: inline-block; min-width: 12rem; }
+td.n, .action { white-space: nowrap; } td .soft, td .why { display: inline-block; min-width: 12rem; }
 .path { display: inline-block; font: .875em ui-monospace, monospace; overflow-wrap: anywhere; min-width: 16rem; }
 .hint { border-left: 4px solid var(--scan); padding: .25rem 1rem; }
 """
@@ -45,7 +45,8 @@ def page(report: MergePlan | MergeResult, target: str) -> str:
         parts = [*_plan_facts(report), *_bars(groups), *_plan_files(report, target), *_hints(report.hints)]
     else:
         title, groups = f"Merged: {report.strategy} into {target}", result_groups(report)
-        parts = [*_bars(groups), *_result_files(report, target)]
+        sentence = retyped(report)
+        parts = [*_bars(groups), *_result_files(report, target), *_hints([sentence] if sentence else [])]
     head = [f"<h1>{escape(title)}</h1>", f'<p class="counts">{escape(counts(report))}</p>']
     source = f'<p class="soft">{count(report.source_count, "row")} in the source</p>'
     return _document(title, [*head, source, *parts])
@@ -75,17 +76,17 @@ def _bars(groups: Sequence[Group]) -> list[str]:
     rows = [_legend(group, sum(g.bytes for g in groups)) for group in groups]
     return [
         f"<h2>{escape(written(groups))}</h2>",
-        _bar("Files", [(g.name, g.files, count(g.files, "file")) for g in groups]),
-        _bar("Bytes", [(g.name, g.bytes, size(g.bytes)) for g in groups]),
-        _table("What happens to how many files", heads, rows, numeric=(1, 2, 3, 4)),
+        _bar("Files", [(g, g.files, count(g.files, "file")) for g in groups]),
+        _bar("Bytes", [(g, g.bytes, size(g.bytes)) for g in groups]),
+        _table("Files by action", heads, rows, numeric=(1, 2, 3, 4)),
     ]
 
 
-def _bar(label: str, parts: Sequence[tuple[str, int, str]]) -> str:
-    spoken = ", ".join(f"{name}: {shown}" for name, _, shown in parts)
+def _bar(label: str, parts: Sequence[tuple[Group, int, str]]) -> str:
+    spoken = ", ".join(f"{group.label}: {shown}" for group, _, shown in parts)
     spans = "".join(
-        f'<span class="{name}" style="flex: {amount} 1 0" title="{name}: {shown}"></span>'
-        for name, amount, shown in parts
+        f'<span class="{group.name}" style="flex: {amount} 1 0" title="{group.label}: {shown}"></span>'
+        for group, amount, shown in parts
         if amount
     )
     return f'<div class="soft">{label}</div><div class="bar" role="img" aria-label="{label}: {spoken}">{spans}</div>'
@@ -93,7 +94,7 @@ def _bar(label: str, parts: Sequence[tuple[str, int, str]]) -> str:
 
 def _legend(group: Group, total: int) -> list[str]:
     figures = [count(group.files), count(group.rows), size(group.bytes), share(group.bytes, total)]
-    return [_fate(group.name), *figures, f'<span class="soft">{escape(group.meaning)}</span>']
+    return [_action(group.name), *figures, f'<span class="soft">{escape(group.meaning)}</span>']
 
 
 def _plan_files(plan: MergePlan, target: str) -> list[str]:
@@ -103,7 +104,7 @@ def _plan_files(plan: MergePlan, target: str) -> list[str]:
     rows = [
         [
             _path(f.path, target),
-            _fate(f.action),
+            _action(f.action),
             count(f.matched_rows),
             f"{count(f.scanned_row_groups)} of {count(f.row_groups)}",
             count(f.rows),
@@ -120,7 +121,7 @@ def _result_files(result: MergeResult, target: str) -> list[str]:
     rows = [
         [
             _path(f.path, target),
-            _fate(f.operation),
+            _action(f.operation),
             count(f.row_count),
             size(f.size_bytes or 0),
         ]
@@ -132,12 +133,12 @@ def _result_files(result: MergeResult, target: str) -> list[str]:
 def _files(heads: Sequence[str], rows: list[list[str]], total: int, numeric: Sequence[int]) -> list[str]:
     if not rows:
         return []
-    shown = "All of them" if len(rows) == total else f"The first {count(len(rows))} of {count(total)}; --json lists all"
+    shown = "All files" if len(rows) == total else f"The first {count(len(rows))} of {count(total)}; --json lists all"
     return ["<h2>Files</h2>", _table(shown, heads, rows, numeric)]
 
 
-def _fate(name: str) -> str:
-    return f'<span class="fate"><span class="dot {name}"></span>{name}</span>'
+def _action(name: str) -> str:
+    return f'<span class="action"><span class="dot {name}"></span>{LABELS.get(name, name)}</span>'
 
 
 def _path(path: str, target: str) -> str:
@@ -145,7 +146,7 @@ def _path(path: str, target: str) -> str:
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int]) -> str:
-    """Cells are HTML already."""
+    """`rows` contain HTML."""
     classes = [' class="n"' if i in numeric else "" for i in range(len(heads))]
     top = "".join(
         f'<th scope="col"{k}>{head}</th>' if head else "<td></td>" for head, k in zip(heads, classes, strict=True)

@@ -1,4 +1,4 @@
-"""What a data set is made of, from its footers alone."""
+"""Describe a data set from its footers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fsspeckit.core.commit.session import unfinished
+from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds, Footer
-from fsspeckit.core.plan.validate import column_names
 from fsspeckit.core.storage import Access
-from fsspeckit.core.target.footers import read_footers
-from fsspeckit.core.target.listing import list_files
+from fsspeckit.core.validate import column_names
 from fsspeckit.core.values.schema import unify_footers
 from fsspeckit.report.text import key_value
 
@@ -52,7 +52,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A data set at rest. `key_overlap`: in how many files a key may be, by their ranges, on average."""
+    """The files and columns of a data set.
+
+    `key_overlap` is the average number of files whose key range includes a given key.
+    """
 
     path: str
     rows: int
@@ -78,7 +81,7 @@ def inspect(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Inspection:
-    """Look at a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning goes by.
+    """Describe a data set: files, rows, sizes, partitions and, for `key_columns`, the ranges that pruning uses.
 
     >>> import fsspeckit, pyarrow as pa
     >>> orders = pa.table({"id": [7, 3], "status": ["new", "paid"]})
@@ -145,7 +148,7 @@ def _file(path: str, footer: Footer, types: Mapping[str, str]) -> InspectedFile:
 
 
 def _range(footers: Iterable[Footer], column: str) -> Bounds | None:
-    """Bounds over all row groups, or `None` if one of them has no statistics; a partition column's are in the paths."""
+    """Bounds over all row groups, or `None` if one has no statistics; those of a partition column are in the paths."""
     bounds: list[Bounds | None] = []
     for footer in footers:
         if column in footer.partition:
@@ -161,12 +164,12 @@ def _range(footers: Iterable[Footer], column: str) -> Bounds | None:
         return Bounds(None, None, nulls)
     try:
         return Bounds(min(b.lower for b in filled), max(b.upper for b in filled), nulls)
-    except TypeError:  # in some files the column is a folder's word, in others a stored value
+    except TypeError:  # some files store the column, others have it in their path
         return None
 
 
 def _path_bounds(text: str | None) -> Bounds:
-    """A folder's word, ordered as a number if it is one: `month=9` comes before `month=10`."""
+    """The value in a folder name, ordered as a number if it is one: `month=9` comes before `month=10`."""
     if text is None:
         return Bounds(None, None)
     value = (0, int(text), text) if _WHOLE.fullmatch(text) else (1, 0, text)
@@ -183,16 +186,16 @@ def _shown(bounds: Bounds | None, type_name: str) -> KeyRange:
 
 
 def _overlap(footers: Sequence[Footer], key_columns: Sequence[str]) -> float | None:
-    """In how many files a key out of a file's range may be, on average: 1 is best, the number of files is worst."""
+    """The average number of files whose key range overlaps a file's own: 1 is best, the number of files is worst."""
     if not key_columns or not footers:
         return None
-    met = [_met(footers, column) for column in key_columns]
-    fewest: list[int] = [min(counts) for counts in zip(*met, strict=True)]
+    overlaps = [_overlaps(footers, column) for column in key_columns]
+    fewest: list[int] = [min(counts) for counts in zip(*overlaps, strict=True)]
     return round(sum(fewest) / len(footers), 1)
 
 
-def _met(footers: Sequence[Footer], column: str) -> list[int]:
-    """For every file, how many files' ranges of one column meet its own."""
+def _overlaps(footers: Sequence[Footer], column: str) -> list[int]:
+    """For each file, the number of files whose range of one column overlaps its own."""
     ranges = [_range([footer], column) for footer in footers]
     filled = [r for r in ranges if r is not None and r.lower is not None]
     try:
@@ -201,11 +204,11 @@ def _met(footers: Sequence[Footer], column: str) -> list[int]:
         return [len(footers)] * len(footers)
     unknown = sum(r is None for r in ranges)
 
-    def meets(own: Bounds | None) -> int:
+    def overlapping(own: Bounds | None) -> int:
         if own is None:
             return len(footers)
         if own.lower is None:
             return 1
         return bisect_right(lowers, own.upper) - bisect_left(uppers, own.lower) + unknown
 
-    return [meets(own) for own in ranges]
+    return [overlapping(own) for own in ranges]

@@ -11,13 +11,13 @@ from fsspeckit.report.inspection import Inspection
 
 
 def document(report: MergePlan | MergeResult | Inspection, target: str) -> dict[str, Any]:
-    """Every field of a report, and the data set that it is about."""
+    """All fields of a report, and the data set it describes."""
     if isinstance(report, Inspection):
         return {"target": target, **report.as_dict()}
     fields = {"target": target, **asdict(report)}
     if isinstance(report, MergePlan):
-        fields["target_count_after"] = report.target_count_after
-    return fields
+        return fields | {"target_count_after": report.target_count_after}
+    return fields | {"total": report.total}
 
 
 def to_json(value: Any) -> str:

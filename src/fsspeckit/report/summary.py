@@ -1,4 +1,4 @@
-"""The files of a plan or a result in groups: what is drawn as a bar, in the terminal and in HTML."""
+"""Group the files of a plan or a result by what happens to them, for the bars in the terminal and in HTML."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from fsspeckit.report.text import count, share, size
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files with one fate. `name` is also the name of its colour."""
+    """Files that are treated alike. `name` is the value in JSON and the name of the colour, `label` is for people."""
 
     name: str
+    label: str
     meaning: str
     files: int
     rows: int
     bytes: int
 
 
+LABELS = {"rewrite": "rewritten", "scan": "scanned", "guard": "checked", "prune": "skipped"}
+"""The actions of a plan, as people read them."""
 _PLANNED = {
-    "rewrite": "hold rows that the source replaces",
-    "scan": "keys read, nothing to replace",
-    "guard": "in other partitions; keys read so that none moves",
-    "prune": "never opened beyond their footer",
+    "rewrite": "contain rows that the source replaces",
+    "scan": "key columns read, no row to replace",
+    "guard": "in other partitions; key columns read to find moved keys",
+    "prune": "only the footer read",
 }
 _DONE = {
-    "rewritten": "hold rows that were replaced",
+    "rewritten": "contain replaced rows",
     "inserted": "new files with new rows",
-    "preserved": "same bytes as before",
+    "preserved": "unchanged, byte for byte",
 }
 
 
@@ -42,7 +45,10 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
     meaning = _PLANNED[name]
     if name == "prune" and files:
         meaning = f"{meaning}: {_reasons(files)}"
-    return Group(name, meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
+    if name == "rewrite" and any(not f.matched_rows for f in files):
+        meaning = f"{meaning}, or take the common type of a column"
+    rows, size_ = sum(f.rows for f in files), sum(f.bytes for f in files)
+    return Group(name, LABELS[name], meaning, len(files), rows, size_)
 
 
 def _reasons(files: list[FilePlan]) -> str:
@@ -53,16 +59,19 @@ def _reasons(files: list[FilePlan]) -> str:
 
 
 def result_groups(result: MergeResult) -> list[Group]:
-    return [_done(name, [f for f in result.files if f.operation == name]) for name in _DONE]
+    meanings = dict(_DONE)
+    if result.retyped_files:
+        meanings["rewritten"] += ", or took the common type of a column"
+    return [_done(name, m, [f for f in result.files if f.operation == name]) for name, m in meanings.items()]
 
 
-def _done(name: str, files: list[MergeFileMetadata]) -> Group:
+def _done(name: str, meaning: str, files: list[MergeFileMetadata]) -> Group:
     rows, size_ = sum(f.row_count for f in files), sum(f.size_bytes or 0 for f in files)
-    return Group(name, _DONE[name], len(files), rows, size_)
+    return Group(name, name, meaning, len(files), rows, size_)
 
 
 def counts(report: MergePlan | MergeResult) -> str:
-    """`3 updated, 1 inserted; 100 → 101 rows`: what a merge comes to."""
+    """`3 updated, 1 inserted; 100 → 101 rows`: the outcome of a merge."""
     parts = [("updated", report.updated), ("inserted", report.inserted), ("deleted", report.deleted)]
     done = ", ".join(f"{count(n)} {word}" for word, n in parts if n) or "nothing changes"
     before, after = count(report.target_count_before), count(report.target_count_after)
@@ -70,8 +79,19 @@ def counts(report: MergePlan | MergeResult) -> str:
     return f"{done}; {rows}"
 
 
+def retyped(result: MergeResult) -> str | None:
+    """A sentence about the files that were rewritten although none of their rows changed, if there are any."""
+    if not result.retyped_files:
+        return None
+    types = ", ".join(f"{name} is {dtype}" for name, dtype in result.retyped_columns.items())
+    return (
+        f"{count(len(result.retyped_files), 'file')} without a changed row took the common type of a column, so that "
+        f"readers can read all files together: {types}."
+    )
+
+
 def written(groups: Iterable[Group]) -> str:
-    """`1.2 MB of 34.5 MB (3.5 %) is written`: the point of it all."""
+    """`1.2 MB of 34.5 MB (3.5 %) is written`: how much the merge writes."""
     shares = list(groups)
     total = sum(g.bytes for g in shares)
     new = sum(g.bytes for g in shares if g.name in ("rewrite", "rewritten", "inserted"))

@@ -1,7 +1,7 @@
 """The plan, the result and the data set for the terminal.
 
-Every view asks the console for its width: on a wide one files stand in a table, on a narrow one below each other.
-Nothing is ever cut off; a path that does not fit is folded. Bars are told apart without colour as well.
+Views adapt to the width of the console: a wide one shows files as a table, a narrow one below each other. Nothing is
+truncated; a path that does not fit is folded. Bars can be read without colour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
-from fsspeckit.report.summary import Group, counts, plan_groups, result_groups, written
+from fsspeckit.report.summary import LABELS, Group, counts, plan_groups, result_groups, retyped, written
 from fsspeckit.report.text import cells, count, relative, share, size
 
 MANY_FILES = 24
@@ -24,12 +24,11 @@ NARROW = 90
 TINY = 44
 _BAR = 60
 
-# Style, block and its stand-in where only ASCII can be printed.
+# By label: style, block, and its replacement where only ASCII can be printed.
 _LOOKS = {
-    "rewrite": ("red", "█", "#"),
-    "scan": ("yellow", "▓", "="),
-    "guard": ("magenta", "▒", "+"),
-    "prune": ("green", "░", "."),
+    "scanned": ("yellow", "▓", "="),
+    "checked": ("magenta", "▒", "+"),
+    "skipped": ("green", "░", "."),
     "rewritten": ("red", "█", "#"),
     "inserted": ("cyan", "▓", "="),
     "preserved": ("green", "░", "."),
@@ -72,7 +71,9 @@ class ResultView:
         yield _title("Merged", f"{result.strategy} {count(result.source_count, 'row')} into {self.target}{took}")
         yield _line(counts(result), "bold")
         if result.updated and not result.rewritten_files:
-            yield _line("The matched rows were equal to the source's already; no file had to be rewritten.")
+            yield _line("The matched rows already equal those of the source; no file was rewritten.")
+        if sentence := retyped(result):
+            yield _line(sentence)
         yield from _groups(groups, options)
         changed = [f for f in result.files if f.operation != "preserved"]
         rows = [_done(f, self.target) for f in changed[:MANY_FILES]]
@@ -141,7 +142,8 @@ def _range(key_range: KeyRange) -> str:
 def _planned(file: FilePlan, target: str) -> tuple[str, ...]:
     read = f"{count(file.scanned_row_groups)} of {count(file.row_groups)}"
     matched = count(file.matched_rows) if file.scanned_row_groups else ""
-    return relative(file.path, target), file.action, matched, read, count(file.rows), size(file.bytes), file.reason
+    label, rows, bytes_ = LABELS[file.action], count(file.rows), size(file.bytes)
+    return relative(file.path, target), label, matched, read, rows, bytes_, file.reason
 
 
 def _done(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
@@ -149,7 +151,7 @@ def _done(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
 
 
 def _worth_listing(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
-    """Every file if they are few, else the ones that change."""
+    """Every file if there are few, otherwise those that change."""
     if len(files) <= MANY_FILES:
         return files
     return [f for f in files if f.action == "rewrite"][:MANY_FILES]
@@ -178,7 +180,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
-    """Two bars, of files and of bytes, and what the blocks mean."""
+    """Two bars, for files and for bytes, with a legend."""
     files, total = sum(g.files for g in groups), sum(g.bytes for g in groups)
     if not files:
         return
@@ -191,11 +193,11 @@ def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
         legend.add_column(justify="right" if side == "right" else "left", no_wrap=True)
     legend.add_column(overflow="fold", style="dim")
     for group in groups:
-        style, *blocks = _LOOKS[group.name]
+        style, *blocks = _LOOKS[group.label]
         mark = Text(f"  {blocks[ascii_only]}", style=style)
         part = share(group.bytes, total) if options.max_width >= TINY else ""
         meaning = group.meaning if options.max_width >= NARROW else ""
-        legend.add_row(mark, group.name, count(group.files), size(group.bytes), part, meaning)
+        legend.add_row(mark, group.label, count(group.files), size(group.bytes), part, meaning)
     yield legend
     yield _line(written(groups), "bold")
 
@@ -203,7 +205,7 @@ def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
 def _bar(label: str, groups: Sequence[Group], widths: Sequence[int], ascii_only: bool) -> Text:
     bar = Text(f"  {label:<7}", no_wrap=True)
     for group, width in zip(groups, widths, strict=True):
-        style, *blocks = _LOOKS[group.name]
+        style, *blocks = _LOOKS[group.label]
         bar.append(blocks[ascii_only] * width, style=style)
     return bar
 
@@ -231,7 +233,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _stack(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Padding]:
-    """The path on a line of its own, what there is to say of it below."""
+    """Each path on its own line, with its details below."""
     for first, *rest in rows:
         said = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
         yield _line(first)

@@ -12,7 +12,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def count(number: int, noun: str = "") -> str:
-    """A number with thousands separators, and its noun in the right number.
+    """A number with thousands separators, and its noun in the singular or plural.
 
     >>> count(1234567), count(1, "file"), count(2, "file")
     ('1,234,567', '1 file', '2 files')
@@ -35,7 +35,7 @@ def size(bytes_: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A fraction in per cent, which is 0 or 100 only if it is exactly that.
+    """A fraction in per cent. It is 0 or 100 only if that is exact.
 
     >>> share(1, 3), share(1, 100_000), share(99_999, 100_000), share(0, 0)
     ('33.3 %', '<0.1 %', '>99.9 %', '0 %')
@@ -51,7 +51,7 @@ def share(part: int, whole: int) -> str:
 
 
 def cells(parts: Sequence[int], width: int) -> list[int]:
-    """Divide a bar of `width` cells: in proportion, and at least one cell for what is not nothing.
+    """Divide a bar of `width` cells in proportion; a part greater than zero gets at least one cell.
 
     >>> cells([1, 0, 999], 10)
     [1, 0, 9]
@@ -78,7 +78,7 @@ def relative(path: str, target: str) -> str:
 
 
 def key_value(value: Any, dtype: str) -> str:
-    """A bound of the footers (see `core.keys`: text is bytes, times are numbers) in the words of its Arrow type.
+    """A bound from a footer (text is bytes, times are numbers) as its Arrow type shows it.
 
     >>> key_value(b"abc", "string"), key_value(20000, "date32[day]"), key_value(1, "bool")
     ('abc', '2024-10-04', 'true')
@@ -99,7 +99,7 @@ def _moment(value: int, dtype: str) -> str:
         if dtype.startswith("date"):
             return str(_EPOCH + timedelta(days=value))
         moment = datetime.fromtimestamp(value // 1_000_000_000, UTC)
-    except (OverflowError, ValueError, OSError):  # years that Python has no name for
+    except (OverflowError, ValueError, OSError):  # years outside of Python's range
         return str(value)
     fraction = f".{value % 1_000_000_000:09d}".rstrip("0") if value % 1_000_000_000 else ""
     if not dtype.startswith("timestamp"):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from fsspeckit.core import merge
-from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.rows.spool import Spool
 from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_faults import ROWS, Struck, contents, executor_of, fail, failing_source, lose_executor, make_lake, ones
 from spark_session import SMALL, local_session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import os
 import posixpath
 import time
@@ -12,20 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fsspeckit.core.commit import journal, marker, owner, staging
-from fsspeckit.core.commit.recovery import Way, does_not_fit, not_finished, recover_locked
-from fsspeckit.core.commit.steps import MisfitError, Steps, moved
-from fsspeckit.core.commit.unchanged import check_unchanged
+from fsspeckit.core.commit import journal, marker, staging
+from fsspeckit.core.commit.apply import ApplyJournal, ConflictError, moved
+from fsspeckit.core.commit.recovery import recover_locked, unfinished
+from fsspeckit.core.commit.shared import Resolution, check_unchanged, has_conflicts, not_finished, refuse_pattern
+from fsspeckit.core.dataset.listing import check_plain, looking, summary_files
 from fsspeckit.core.errors import (
+    DatasetLockedError,
     DatasetMergeError,
     FsspeckitError,
     StorageError,
     TargetChangedError,
-    TargetError,
 )
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.storage import Location
-from fsspeckit.core.target.listing import check_plain, looking, summary_files
+from fsspeckit.core.storage import DiskLocation
+from fsspeckit.core.storage.base import Locks
+from fsspeckit.core.storage.location import not_utf8_advice
 
 _ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
@@ -39,8 +40,11 @@ _ADVICE = {
 }
 
 
+__all__ = ["plan_folder", "recover", "unfinished", "writing"]
+
+
 @contextlib.contextmanager
-def writing(location: Location, lock_timeout: float = 60) -> Iterator[DiskSession]:
+def writing(location: DiskLocation, lock_timeout: float = 60) -> Iterator[DiskSession]:
     with _holding(location, lock_timeout) as (is_here, made):
         try:
             recover_locked(location, new=bool(made))
@@ -50,27 +54,35 @@ def writing(location: Location, lock_timeout: float = 60) -> Iterator[DiskSessio
         except OSError as error:
             message = f"Cannot write to {location.shown}: {error}.{_advice(error)} Nothing was changed."
             raise _ours(error, message, "stage") from error
+        except UnicodeEncodeError as error:  # a partition value, in a locale that cannot write it
+            message = f"Cannot write to {location.shown}: {error}. {not_utf8_advice()} Nothing was changed."
+            raise StorageError(message, operation="stage") from error
 
 
-def recover(location: Location, lock_timeout: float = 60, way: Way | None = None) -> list[str]:
+def recover(location: DiskLocation, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]:
     with looking(location):
         check_plain(location)
         if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
             return []
         with _holding(location, lock_timeout) as (_, made):
-            return recover_locked(location, way, new=bool(made))
+            return recover_locked(location, resolution, new=bool(made))
+
+
+def plan_folder(location: DiskLocation) -> str | None:
+    """A plan writes nothing beside a data set on a disk."""
+    return None
 
 
 @contextlib.contextmanager
-def _holding(location: Location, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
+def _holding(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if need be, and lock it; yields whether it still is here, and the folders made."""
     made: list[str] = []
     with contextlib.ExitStack() as stack:
         try:
-            location.storage.check_lockable(location.root)
+            locks = _locks(location)
             check_plain(location)
             made += _make_root(location)
-            lock = location.storage.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
+            lock = locks.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
             is_here = stack.enter_context(lock)
         except OSError as error:
             _remove_empty(location, made)
@@ -84,21 +96,24 @@ def _holding(location: Location, lock_timeout: float) -> Iterator[tuple[Callable
                 _remove_empty(location, made)
 
 
-def _remove_empty(location: Location, folders: Sequence[str]) -> None:
+def _locks(location: DiskLocation) -> Locks:
+    locks = location.storage.locks
+    if locks is None:
+        raise DatasetLockedError(
+            f"Writing to {location.storage.url(location.root)} is not supported yet: two writers could not be kept "
+            "apart. Merge into a local folder or an s3:// path, or copy the data set there first.",
+            operation="lock",
+        )
+    return locks
+
+
+def _remove_empty(location: DiskLocation, folders: Sequence[str]) -> None:
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             location.storage.remove_folder(folder)
 
 
-def refuse_pattern(location: Location) -> None:
-    """A name with `*` or `?` is a name like any other, unless it is meant for what is there already."""
-    if not any(c in location.name for c in "*?") or location.storage.is_dir(location.root):
-        return
-    if fnmatch.filter(location.storage.names(location.parent), location.name):
-        raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
-
-
-def _make_root(location: Location) -> list[str]:
+def _make_root(location: DiskLocation) -> list[str]:
     refuse_pattern(location)
     try:
         made = location.storage.make_folder(location.root)
@@ -111,8 +126,8 @@ def _make_root(location: Location) -> list[str]:
     return made
 
 
-def _owner(location: Location, folder: str) -> str:
-    return owner.describe(location.storage, staging.homes(replace(location, root=folder)))
+def _owner(location: DiskLocation, folder: str) -> str:
+    return staging.owner_of(replace(location, root=folder))
 
 
 def _advice(error: OSError) -> str:
@@ -128,7 +143,7 @@ def _ours(error: OSError, message: str, operation: str) -> OSError:
 class DiskSession:
     """A writer that holds the lock."""
 
-    location: Location
+    location: DiskLocation
     _is_here: Callable[[], bool]
     _since: float = field(default_factory=time.time)
     _process: int = field(default_factory=os.getpid)
@@ -136,7 +151,7 @@ class DiskSession:
     _announced: str | None = None
     _release: Callable[[], None] | None = None
     _probed: set[str] = field(default_factory=set)
-    _is_settled: bool = False
+    _is_synced: bool = False
     _state: Literal["open", "recording", "recorded", "done"] = "open"
 
     @property
@@ -147,7 +162,7 @@ class DiskSession:
     def announce(self) -> None:
         """Tell those who wait who we are, from the first moment if the parent can be written."""
         home = staging.homes(self.location)[0]
-        if owner.announce(self.location.storage, home, self._since):
+        if staging.announce(self.location.storage, home, self._since):
             self._announced = home
 
     def stage(self, folders: Sequence[str]) -> str:
@@ -158,53 +173,59 @@ class DiskSession:
         self._probed.update(unknown)
         if self._staging is None:
             self._staging = staging.create(self.location, unknown)
-            self._release = self.location.storage.claim(self._staging)
+            self._release = _locks(self.location).claim(self._staging)
             home = posixpath.dirname(self._staging)
             if home != self._announced:
-                owner.announce(self.location.storage, home, self._since)
+                staging.announce(self.location.storage, home, self._since)
         else:
             staging.check_reach(self.location, self._staging, unknown)
         return self._staging
 
-    def settle(self) -> None:
-        """The names of what was staged, and the folders on the way to it, are made durable."""
-        journal.make_way(self.location, self.stage(()))
-        self._is_settled = True
+    def sync_staging(self) -> None:
+        """Make the names of staged files durable, and those of the folders above them."""
+        journal.sync_staging(self.location, self.stage(()))
+        self._is_synced = True
 
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
         if not staged and not removed:
             return
         folder = self.stage(self._folders([s.path for s in staged] + [f.path for f in removed]))
-        if not self._is_settled:
-            self.settle()
+        if not self._is_synced:
+            self.sync_staging()
         self._check_place()
         check_unchanged(self.location, expected)
-        self._check_free([s.path for s in staged], {f.path for f in expected})
+        known, replaced = {f.path for f in expected}, {s.path for s in staged}
+        self._check_free([s.path for s in staged], known)
         summaries = [info for name in summary_files(self.location) if (info := self._stat(name))]
-        replaced = {s.path for s in staged}
-        gone = [f for f in removed if f.path not in replaced]
-        record = journal.plan(self.location, folder, staged, [*gone, *summaries], expected)
-        journal.write(self.location, folder, record)
+        gone = [*(f for f in removed if f.path not in replaced), *summaries]
+        staging.check_distinct_names(self.location, sorted(replaced - known))
+        staging.check_names(self.location, folder, (), replaced - known)
+        staging.check_replaceable(self.location, sorted({f.path for f in gone} | (replaced & known)))
+        with self.location.storage.syncing():
+            staging.give_rights(self.location, folder, [s for s in staged if not s.replaces and s.path not in known])
+            record = journal.plan(self.location, folder, staged, gone, expected)
+            journal.write(self.location, folder, record)
+        self.location.storage.share_with_group(folder, self._with_those_above(record.paths))
         self._check_place()  # once more: it takes a while to make all that durable
-        self._record(Steps(self.location, folder, record))
+        self._record(ApplyJournal(self.location, folder, record))
 
-    def _record(self, steps: Steps) -> None:
+    def _record(self, steps: ApplyJournal) -> None:
         """The commit point, and what comes after it: every error says that the commit is recorded."""
         commit = staging.commit_of(steps.staging)
         self._state = "recording"
         try:
             marker.make(self.location, commit)
             self._finish(steps, commit)
-        except MisfitError as error:
-            raise does_not_fit(self.location, [str(error)]) from None
+        except ConflictError as error:
+            raise has_conflicts(self.location, [str(error)]) from None
         except OSError as error:
             if self._is_not_recorded(commit):
                 raise
             raise not_finished(self.location, error) from error
         except (KeyboardInterrupt, SystemExit):
             if not self._is_not_recorded(commit):
-                with contextlib.suppress(OSError, MisfitError):  # the next writer will say so
+                with contextlib.suppress(OSError, ConflictError):  # the next writer will say so
                     self._finish(steps, commit)
             raise
 
@@ -216,7 +237,7 @@ class DiskSession:
                 return True
         return False
 
-    def _finish(self, steps: Steps, commit: str) -> None:
+    def _finish(self, steps: ApplyJournal, commit: str) -> None:
         self._state = "recorded"
         steps.apply(steps.journal.inode)
         marker.remove(self.location, commit)
@@ -248,8 +269,14 @@ class DiskSession:
                 new.add(folder)
                 folder = posixpath.dirname(folder)
             present.add(folder)
-        staging.check_names(self.location, self.stage(()), new)
+        staging.check_names(self.location, self.stage(()), new, ())
         return sorted(present)
+
+    def _with_those_above(self, paths: Sequence[str]) -> list[str]:
+        """The folders of the data set on the way to these files, those that are there."""
+        parts = [path.split("/")[:-1] for path in paths]
+        folders = {"/".join(names[:end]) for names in parts for end in range(len(names) + 1)} | {""}
+        return [at for at in map(self.location.at, sorted(folders)) if self.location.storage.is_dir(at)]
 
     def _stat(self, name: str) -> FileInfo | None:
         info = self.location.storage.stat(self.location.at(name))

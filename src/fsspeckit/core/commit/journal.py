@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fsspeckit.core.commit.shared import check_data_path, check_file_name, check_inside
 from fsspeckit.core.commit.staging import JOURNAL
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.storage import Location
-from fsspeckit.core.target.listing import SUMMARY_FILES, is_data_file, is_utf8
+from fsspeckit.core.storage import DiskLocation
 
 _FORMAT = 2
 
@@ -53,12 +53,13 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`root` and `inode` are the data set's folder when the journal was written."""
+    """`root` and `inode` are the data set's folder when the journal was written; `folders` were not there then."""
 
     root: str
     inode: int
     additions: tuple[Addition, ...]
     removals: tuple[Removal, ...]
+    folders: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -73,7 +74,11 @@ class Journal:
 
 
 def plan(
-    location: Location, staging: str, staged: Sequence[Staged], removed: Sequence[FileInfo], known: Sequence[FileInfo]
+    location: DiskLocation,
+    staging: str,
+    staged: Sequence[Staged],
+    removed: Sequence[FileInfo],
+    known: Sequence[FileInfo],
 ) -> Journal:
     """The journal of a commit to a data set whose files are `known`."""
     before = {info.path: State.of(info) for info in known}
@@ -85,6 +90,7 @@ def plan(
             for s in staged
         ),
         tuple(Removal(f.path, State.of(f)) for f in removed),
+        tuple(_missing_folders(location, [s.path for s in staged])),
     )
     try:
         _check(location, journal)
@@ -95,26 +101,36 @@ def plan(
     return journal
 
 
-def _stat(location: Location, path: str) -> State:
+def _missing_folders(location: DiskLocation, paths: Sequence[str]) -> list[str]:
+    """The folders that have to be made for these files, a folder before those in it."""
+    missing: set[str] = set()
+    for folder in {posixpath.dirname(path) for path in paths}:
+        while folder and folder not in missing and not location.storage.is_dir(location.at(folder)):
+            missing.add(folder)
+            folder = posixpath.dirname(folder)
+    return sorted(missing)
+
+
+def _stat(location: DiskLocation, path: str) -> State:
     info = location.storage.stat(path)
     if info is None:
         raise FileNotFoundError(2, "a staged file is gone", path)
     return State.of(info)
 
 
-def inode_of(location: Location) -> int:
+def inode_of(location: DiskLocation) -> int:
     info = location.storage.stat(location.root)
     return info.inode if info is not None else 0
 
 
-def make_way(location: Location, staging: str) -> None:
-    """Make durable that the staged files are in staging, and that whoever looks for it gets there."""
+def sync_staging(location: DiskLocation, staging: str) -> None:
+    """Make the names of staged files durable, and those of the folders above them."""
     home = posixpath.dirname(staging)
     for folder in (staging, home, posixpath.dirname(home)):
         location.storage.sync_folder(folder)
 
 
-def write(location: Location, staging: str, journal: Journal) -> None:
+def write(location: DiskLocation, staging: str, journal: Journal) -> None:
     """Make the journal durable, in a folder that is. Nothing is committed yet."""
     storage = location.storage
     draft = posixpath.join(staging, f".{JOURNAL}")
@@ -124,13 +140,13 @@ def write(location: Location, staging: str, journal: Journal) -> None:
     storage.sync_folder(staging)
 
 
-def exists(location: Location, staging: str) -> bool:
+def exists(location: DiskLocation, staging: str) -> bool:
     """Is there a journal, or something in its place?"""
     path = posixpath.join(staging, JOURNAL)
     return location.storage.stat(path) is not None or location.storage.is_link(path)
 
 
-def read(location: Location, staging: str) -> Journal:
+def read(location: DiskLocation, staging: str) -> Journal:
     """Read a journal; one that is not ours, or reaches for anything but data files of the data set, is refused."""
     path = posixpath.join(staging, JOURNAL)
     try:
@@ -161,7 +177,8 @@ def _second_form(raw: Mapping[str, Any]) -> Journal:
         for a in raw["additions"]
     ]
     removals = [Removal(r["path"], _state(r["before"])) for r in raw["removals"]]
-    return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals))
+    folders = tuple(map(str, raw.get("folders", ())))  # the first journals of this form had none
+    return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals), folders)
 
 
 ANYTHING = State(-1, 0, 0)
@@ -178,29 +195,19 @@ def _state(raw: Mapping[str, Any]) -> State:
     return State(int(raw["size"]), int(raw["mtime_ns"]), int(raw["inode"]))
 
 
-def _check(location: Location, journal: Journal) -> None:
+def _check(location: DiskLocation, journal: Journal) -> None:
     """Every path is a data file inside the data set, also after links, and none is named twice."""
     for path in journal.paths:
         check_data_path(path)
+    for folder in journal.folders:
+        check_inside(folder)
     for addition in journal.additions:
-        _check_name(addition.staged)
+        check_file_name(addition.staged)
     if len(set(journal.paths)) < len(journal.paths):
         raise ValueError("it names a file twice")
     root = location.storage.resolve(location.root)
-    for folder, path in {posixpath.dirname(p): p for p in journal.paths}.items():
+    of_files = {posixpath.dirname(path): path for path in journal.paths}
+    for folder, path in {**{folder: folder for folder in journal.folders}, **of_files}.items():
         target = location.storage.resolve(location.at(folder))
         if target != root and not target.startswith(root.rstrip("/") + "/"):
             raise ValueError(f"{path!r} lies behind a link that leads out of the data set")
-
-
-def check_data_path(path: str) -> None:
-    parts = path.split("/")
-    if {"", ".", ".."} & set(parts) or "\0" in path or not is_utf8(path):
-        raise ValueError(f"{path!r} is not a path inside the data set")
-    if not is_data_file(parts[-1]) and path not in SUMMARY_FILES:
-        raise ValueError(f"{path!r} is not a data file")
-
-
-def _check_name(name: str) -> None:
-    if name in ("", ".", "..") or {"/", "\0"} & set(name) or not is_utf8(name):
-        raise ValueError(f"{name!r} is not a file name")

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fsspeckit.core.commit import owner
 from fsspeckit.core.commit.head import Head, Journal, State, read_head
+from fsspeckit.core.commit.shared import this_process
 from fsspeckit.core.errors import CommitUnfinishedError
 from fsspeckit.core.storage.objects import Objects, UnansweredError
 
@@ -50,6 +50,8 @@ class Lease:
     etag: str | None = None
     is_lost: bool = False
     given_up: tuple[str, ...] = ()
+    origin: str = ""
+    _sent: set[str] = field(default_factory=set)
     _changing: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -77,6 +79,7 @@ class Lease:
                 etag, doubtful = None, True
             if etag is not None:
                 self.etag = etag
+                self._sent.clear()
                 return "ours"
             outcome = self._look(state)
             if outcome is not None:
@@ -92,14 +95,16 @@ class Lease:
             return None
         if seen.head.session != self.session:
             return "lost"
-        if seen.head.state not in (state, "leased"):
-            return "committed" if seen.head.state == "committed" else "lost"
-        self.etag = seen.etag  # of the body that came through, or of a heartbeat whose answer was lost
-        return "ours" if seen.head.state == state else None
+        if seen.head.nonce in self._sent:  # a body that came through, or a heartbeat whose answer was lost
+            self.etag = seen.etag
+            if seen.head.state in (state, "leased"):
+                return "ours" if seen.head.state == state else None
+        return "lost" if seen.head.journal is None else "committed"  # written by those who carry this commit out
 
     def _body(self, state: State, journal: Journal | None) -> bytes:
-        who = owner.this_process(self._since) if state != "free" else {}
-        return Head(state, self.session, self.runtime.token(), self.seconds, who, journal, self.given_up).to_bytes()
+        nonce, who = self.runtime.token(), this_process(self._since) if state != "free" else {}
+        self._sent.add(nonce)
+        return Head(state, self.session, nonce, self.seconds, who, journal, self.given_up, self.origin).to_bytes()
 
     def is_held(self) -> bool:
         """Is the lease still this session's? Where that cannot be told, it is."""

@@ -10,49 +10,49 @@ import contextlib
 import posixpath
 import re
 
-from fsspeckit.core.storage import Location
+from fsspeckit.core.storage import DiskLocation
 
 _PREFIX = ".fsspeckit-commit-"
 _NAME = re.compile(r"\.fsspeckit-commit-([0-9a-f]{32})")
 
 
-def path(location: Location, commit: str) -> str:
+def path(location: DiskLocation, commit: str) -> str:
     return location.at(f"{_PREFIX}{commit}")
 
 
-def make(location: Location, commit: str) -> None:
+def make(location: DiskLocation, commit: str) -> None:
     """The commit point: from here on someone will finish the commit."""
     location.storage.make_folder(path(location, commit))
     location.storage.sync_folder(location.root)
 
 
-def remove(location: Location, commit: str) -> None:
+def remove(location: DiskLocation, commit: str) -> None:
     """The commit is finished, or given up."""
     with contextlib.suppress(FileNotFoundError):
         location.storage.remove_folder(path(location, commit))
     location.storage.sync_folder(location.root)
 
 
-def is_made(location: Location, commit: str) -> bool:
+def is_made(location: DiskLocation, commit: str) -> bool:
     return location.storage.stat(path(location, commit)) is not None
 
 
-def is_beside(location: Location, commit: str) -> bool:
+def is_beside(location: DiskLocation, commit: str) -> bool:
     """Is the commit recorded in a folder beside the data set: its original, a copy, or where it was moved to?"""
     storage, parent = location.storage, location.parent
     others = [posixpath.join(parent, name) for name in storage.names(parent) if name != location.name]
     return any(commit in _commits_in(location, folder) for folder in others if not storage.is_link(folder))
 
 
-def commits_above(location: Location) -> list[str]:
+def commits_above(location: DiskLocation) -> list[str]:
     """The folders above with an unfinished commit: it may be about to change files here."""
-    storage = location.storage
-    if not storage.is_dir(location.root):
+    locks = location.storage.locks
+    if locks is None or not location.storage.is_dir(location.root):
         return []
-    return [folder for folder in storage.above(location.root) if _commits_in(location, folder)]
+    return [folder for folder in locks.above(location.root) if _commits_in(location, folder)]
 
 
-def commits_within(location: Location) -> tuple[list[str], list[str]]:
+def commits_within(location: DiskLocation) -> tuple[list[str], list[str]]:
     """The commits that are recorded here and not finished, and the folders inside that have some of their own."""
     here, inside = [], set()
     for path in location.storage.folders(location.root):
@@ -65,7 +65,7 @@ def commits_within(location: Location) -> tuple[list[str], list[str]]:
     return here, sorted(inside)
 
 
-def _commits_in(location: Location, folder: str) -> list[str]:
+def _commits_in(location: DiskLocation, folder: str) -> list[str]:
     try:
         matches = [_NAME.fullmatch(name) for name in location.storage.names(folder) if name.startswith(_PREFIX)]
     except PermissionError:  # a folder above that we may not read

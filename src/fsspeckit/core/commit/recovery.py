@@ -17,21 +17,19 @@ import posixpath
 import shlex
 import warnings
 from collections.abc import Sequence
-from typing import Literal
 
 from fsspeckit.core.commit import journal, marker, staging
-from fsspeckit.core.commit.steps import MisfitError, Steps
+from fsspeckit.core.commit.apply import ApplyJournal, ConflictError
+from fsspeckit.core.commit.shared import HOME, Resolution, has_conflicts
+from fsspeckit.core.dataset.listing import looking
 from fsspeckit.core.errors import CommitUnfinishedError
-from fsspeckit.core.storage import Location
-from fsspeckit.core.target.listing import looking
-
-Way = Literal["finish", "discard"]
+from fsspeckit.core.storage import DiskLocation
 
 
-def recover_locked(location: Location, way: Way | None = None, new: bool = False) -> list[str]:
+def recover_locked(location: DiskLocation, resolution: Resolution | None = None, new: bool = False) -> list[str]:
     """Put in order what dead writers left here, and say what was done. We hold the lock.
 
-    `way` is for what does not fit: `finish` it all the same, or `discard` it. `new` tells that the folder was not
+    `resolution` is for commits that the data set does not fit: `finish` or `discard` them. `new`: the folder was not
     there before.
     """
     commits, inside = marker.commits_within(location)
@@ -42,20 +40,21 @@ def recover_locked(location: Location, way: Way | None = None, new: bool = False
         return []
     try:
         staging.remove_stray_probes(location)
-        done = [_settle(location, commit, way) for commit in commits]
+        done = [_finish_or_give_up(location, commit, resolution) for commit in commits]
         left = [folder for folder in folders if location.storage.is_dir(folder)]
-        done += [said for folder in left if (said := _clear(location, folder, way, new))]
+        done += [text for folder in left if (text := _clear(location, folder, resolution, new))]
         staging.remove_homes(location)
     except OSError as error:
         raise CommitUnfinishedError(
             f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
-            "cause (it may belong to another user), then run `fsspeckit recover`, or write again.",
+            "cause (it may belong to another user), then run `fsspeckit recover`, or write again. A recorded commit is "
+            f"given up by `fsspeckit recover --discard {location.quoted}`.",
             operation="recover",
         ) from error
     return done
 
 
-def unfinished(location: Location) -> list[str]:
+def unfinished(location: DiskLocation) -> list[str]:
     """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
     if not location.storage.is_dir(location.root):
         return []
@@ -67,7 +66,7 @@ def unfinished(location: Location) -> list[str]:
         return recorded + marker.commits_above(location) + [location.show(folder) for folder in inside]
 
 
-def _refuse_neighbours(location: Location, below: Sequence[str]) -> None:
+def _refuse_neighbours(location: DiskLocation, below: Sequence[str]) -> None:
     """A commit to a data set above or inside this one may be about to change the same files."""
     inside = [location.show(folder) for folder in below]
     for folder in [*marker.commits_above(location), *inside]:
@@ -78,11 +77,11 @@ def _refuse_neighbours(location: Location, below: Sequence[str]) -> None:
         )
 
 
-def _settle(location: Location, commit: str, way: Way | None) -> str:
+def _finish_or_give_up(location: DiskLocation, commit: str, resolution: Resolution | None) -> str:
     """Finish a recorded commit, or give it up."""
     folder = _find_staging(location, commit)
     if folder is None:
-        if way != "discard":
+        if resolution != "discard":
             raise _without_journal(location, commit)
         marker.remove(location, commit)
         return f"gave up the commit {commit}, whose journal is not here; the files stay as they are"
@@ -92,19 +91,21 @@ def _settle(location: Location, commit: str, way: Way | None) -> str:
                 f"A commit to {location.shown} is recorded, and its writer still lives. Let it finish.",
                 operation="recover",
             )
-        return _give_up(location, folder, commit) if way == "discard" else _finish(location, folder, commit, way)
+        if resolution == "discard":
+            return _give_up(location, folder, commit)
+        return _finish(location, folder, commit, resolution)
 
 
-def _finish(location: Location, folder: str, commit: str, way: Way | None) -> str:
+def _finish(location: DiskLocation, folder: str, commit: str, resolution: Resolution | None) -> str:
     here = journal.inode_of(location)
-    steps = Steps(location, folder, journal.read(location, folder), force=way == "finish")
-    misfits = steps.misfits()
-    if misfits:
-        raise does_not_fit(location, misfits, lost=steps.force)
+    steps = ApplyJournal(location, folder, journal.read(location, folder), force=resolution == "finish")
+    conflicts = steps.conflicts()
+    if conflicts:
+        raise has_conflicts(location, conflicts, lost=steps.force)
     try:
         steps.apply(here)
-    except MisfitError as error:
-        raise does_not_fit(location, [str(error)]) from None
+    except ConflictError as error:
+        raise has_conflicts(location, [str(error)]) from None
     marker.remove(location, commit)
     staging.discard(location, folder)
     staging.remove_home(location.storage, posixpath.dirname(folder))
@@ -112,61 +113,40 @@ def _finish(location: Location, folder: str, commit: str, way: Way | None) -> st
     return f"finished the commit in {folder}: {put} file(s) put in place, {gone} removed"
 
 
-def _give_up(location: Location, folder: str, commit: str) -> str:
+def _give_up(location: DiskLocation, folder: str, commit: str) -> str:
     try:
-        said = Steps(location, folder, journal.read(location, folder)).undo()
+        text = ApplyJournal(location, folder, journal.read(location, folder)).undo()
     except CommitUnfinishedError as error:
-        said = f"{error} The files of the data set stay as they are"
+        text = f"{error} The files of the data set stay as they are"
     marker.remove(location, commit)
     staging.discard(location, folder)
     staging.remove_home(location.storage, posixpath.dirname(folder))
-    return f"gave up the commit in {folder}: {said}"
+    return f"gave up the commit in {folder}: {text}"
 
 
-def not_finished(location: Location, error: OSError) -> CommitUnfinishedError:
-    """What a writer says whose commit is recorded, when the rest of it fails."""
-    return CommitUnfinishedError(
-        f"The commit to {location.shown} is recorded; do not repeat it. It could not be finished: {error}. Remove the "
-        f"cause and run `fsspeckit recover {location.quoted}`; the next write finishes it too.",
-        operation="commit",
-    )
-
-
-def does_not_fit(location: Location, misfits: list[str], lost: bool = False) -> CommitUnfinishedError:
-    """`lost`: not even `--finish` can help, for staged files are gone."""
-    more = f"; and {len(misfits) - 5} more" if len(misfits) > 5 else ""
-    finish = f"`fsspeckit recover --finish {location.quoted}` to carry the commit out all the same, or "
-    return CommitUnfinishedError(
-        f"A commit to {location.shown} is recorded, but the data set is no longer as the commit expects it. "
-        f"{'; '.join(misfits[:5])}{more}. What is there was not overwritten. Look at these files, then run "
-        f"{'' if lost else finish}`fsspeckit recover --discard {location.quoted}` to give it up.",
-        operation="recover",
-    )
-
-
-def _find_staging(location: Location, commit: str) -> str | None:
+def _find_staging(location: DiskLocation, commit: str) -> str | None:
     """The staging of a commit: in this data set's own place, or beside it, where it was before a `mv` of the folder."""
     storage, own = location.storage, staging.homes(location)
-    beside = [posixpath.join(location.parent, n) for n in storage.names(location.parent) if n.startswith(staging.HOME)]
+    beside = [posixpath.join(location.parent, n) for n in storage.names(location.parent) if n.startswith(HOME)]
     folders = [posixpath.join(home, f"{staging.PREFIX}{commit}") for home in [*own, *beside]]
     plain = [f for f in folders if not storage.is_link(posixpath.dirname(f)) and not storage.is_link(f)]
     folder = next((folder for folder in plain if journal.exists(location, folder)), None)
     return None if folder is None or _belongs_to_original(location, folder, commit) else folder
 
 
-def _belongs_to_original(location: Location, folder: str, commit: str) -> bool:
+def _belongs_to_original(location: DiskLocation, folder: str, commit: str) -> bool:
     """Is the data set a copy, beside the folder that the journal was written for? That one needs it."""
     if folder.startswith(f"{location.root}/") or not marker.is_beside(location, commit):
         return False
-    return not Steps(location, folder, journal.read(location, folder)).in_its_place
+    return not ApplyJournal(location, folder, journal.read(location, folder)).in_its_place
 
 
-def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
+def _without_journal(location: DiskLocation, commit: str) -> CommitUnfinishedError:
     return CommitUnfinishedError(
         f"{location.shown} has the marker of an unfinished commit ({marker.path(location, commit)}), but the journal "
         f"{staging.PREFIX}{commit} is not beside it: the folder was moved, copied or mounted here while the commit was "
-        "under way, and some of its files may be old, others new. If it was moved, move the folder "
-        f"{staging.HOME}<name> from where it was to beside it, and run `fsspeckit recover {location.quoted}`; if it is "
+        "under resolution, and some of its files may be old, others new. If it was moved, move the folder "
+        f"{HOME}<name> from where it was to beside it, and run `fsspeckit recover {location.quoted}`; if it is "
         "mounted, run `fsspeckit recover` where it comes from; if it is a copy, on the original of this copy, and copy "
         f"again; or run `fsspeckit recover --discard {location.quoted}` to take the files as they are. Nothing was "
         "changed.",
@@ -174,15 +154,15 @@ def _without_journal(location: Location, commit: str) -> CommitUnfinishedError:
     )
 
 
-def _clear(location: Location, folder: str, way: Way | None, new: bool) -> str | None:
+def _clear(location: DiskLocation, folder: str, resolution: Resolution | None, new: bool) -> str | None:
     """Clear staging away that no commit of this data set needs."""
     with staging.claimed(location, folder) as ours:
         if not ours:  # its writer lives: the data set that it works on was moved away
             return None
-        if journal.exists(location, folder) and way != "discard":
-            steps = Steps(location, folder, journal.read(location, folder))
-            if _is_to_finish(steps, staging.commit_of(folder), way, new):
-                return _finish(location, folder, staging.commit_of(folder), way)
+        if journal.exists(location, folder) and resolution != "discard":
+            steps = ApplyJournal(location, folder, journal.read(location, folder))
+            if _is_to_finish(steps, staging.commit_of(folder), resolution, new):
+                return _finish(location, folder, staging.commit_of(folder), resolution)
             if steps.journal.is_first_form or not _is_litter(steps):
                 warnings.warn(_left_alone(steps), stacklevel=2)
                 return None
@@ -190,19 +170,19 @@ def _clear(location: Location, folder: str, way: Way | None, new: bool) -> str |
         return f"removed the unfinished work in {folder}"
 
 
-def _is_to_finish(steps: Steps, commit: str, way: Way | None, new: bool) -> bool:
+def _is_to_finish(steps: ApplyJournal, commit: str, resolution: Resolution | None, new: bool) -> bool:
     """A journal without a marker is finished if it is of the first form, or half done here and that is asked for."""
     if steps.journal.is_first_form:
-        return way == "finish" or not new
-    return way == "finish" and not _is_litter(steps) and not marker.is_beside(steps.location, commit)
+        return resolution == "finish" or not new
+    return resolution == "finish" and not _is_litter(steps) and not marker.is_beside(steps.location, commit)
 
 
-def _is_litter(steps: Steps) -> bool:
+def _is_litter(steps: ApplyJournal) -> bool:
     """A journal without a marker: is all of it done, or was it never begun, and written for this very folder?"""
     return steps.is_done or (steps.in_its_place and not steps.is_begun)
 
 
-def _left_alone(steps: Steps) -> str:
+def _left_alone(steps: ApplyJournal) -> str:
     location, record = steps.location, steps.journal
     if steps.in_its_place:
         return (
@@ -219,7 +199,7 @@ def _left_alone(steps: Steps) -> str:
     )
 
 
-def _is_of_first_form(location: Location, folder: str) -> bool:
+def _is_of_first_form(location: DiskLocation, folder: str) -> bool:
     try:
         return journal.exists(location, folder) and journal.read(location, folder).is_first_form
     except CommitUnfinishedError:  # it cannot be read, so that it may be one

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from fsspeckit.core.commit import disk, recovery, store
-from fsspeckit.core.commit.recovery import Way
-from fsspeckit.core.commit.unchanged import check_unchanged
+from fsspeckit.core.commit import disk, store
+from fsspeckit.core.commit.shared import Resolution, check_unchanged
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.storage import Location, StoreStorage
+from fsspeckit.core.storage import Location
 
-__all__ = ["Session", "check_unchanged", "recover", "unfinished", "warn_unfinished", "writing"]
+__all__ = ["Session", "check_unchanged", "plan_folder", "recover", "unfinished", "warn_unfinished", "writing"]
 
 
 class Session(Protocol):
     """A writer that holds the data set."""
 
-    location: Location
+    @property
+    def location(self) -> Location: ...
 
     @property
     def is_recorded(self) -> bool:
@@ -37,39 +37,46 @@ class Session(Protocol):
     def stage(self, folders: Sequence[str]) -> str:
         """Where new files wait for the commit; they can be put into `folders`."""
 
-    def settle(self) -> None:
-        """Nothing more is staged, and its names can go to the disk meanwhile; else the commit sees to it."""
+    def sync_staging(self) -> None:
+        """Nothing more is staged: make its names durable while other work goes on. Else the commit does it."""
 
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
 
 
-@contextlib.contextmanager
-def writing(location: Location, lock_timeout: float = 60) -> Iterator[Session]:
+class CommitProtocol(Protocol):
+    """How a data set is held and changed. `location` is of the storage that the protocol is for."""
+
+    def writing(self, location: Any, lock_timeout: float = 60) -> contextlib.AbstractContextManager[Session]: ...
+    def recover(self, location: Any, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]: ...
+    def unfinished(self, location: Any) -> list[str]: ...
+    def plan_folder(self, location: Any) -> str | None: ...
+
+
+_PROTOCOLS: Mapping[str, CommitProtocol] = {"rename": disk, "upload": store}
+
+
+def writing(location: Location, lock_timeout: float = 60) -> contextlib.AbstractContextManager[Session]:
     """Hold the data set for writing. What the session staged and did not commit is gone when it ends."""
-    if isinstance(location.storage, StoreStorage):
-        with store.writing(location, lock_timeout) as leased:
-            yield leased
-    else:
-        with disk.writing(location, lock_timeout) as locked:
-            yield locked
+    return _PROTOCOLS[location.storage.commits_by].writing(location, lock_timeout)
 
 
-def recover(location: Location, lock_timeout: float = 60, way: Way | None = None) -> list[str]:
+def recover(location: Location, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]:
     """Finish or clear away what dead writers left in this data set; says what was done.
 
-    What does not fit is refused, unless `way` says to `finish` it all the same or to `discard` it.
+    A commit that the data set does not fit is refused, unless `resolution` says to `finish` or to `discard` it.
     """
-    if isinstance(location.storage, StoreStorage):
-        return store.recover(location, lock_timeout, way)
-    return disk.recover(location, lock_timeout, way)
+    return _PROTOCOLS[location.storage.commits_by].recover(location, lock_timeout, resolution)
 
 
 def unfinished(location: Location) -> list[str]:
     """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
-    if isinstance(location.storage, StoreStorage):
-        return store.unfinished(location)
-    return recovery.unfinished(location)
+    return _PROTOCOLS[location.storage.commits_by].unfinished(location)
+
+
+def plan_folder(location: Location) -> str | None:
+    """A folder in the data set's own storage that the processes of one plan may share; `None` if there is none."""
+    return _PROTOCOLS[location.storage.commits_by].plan_folder(location)
 
 
 def warn_unfinished(location: Location) -> None:

@@ -4,7 +4,8 @@
    it has not been renewed for the lease's time, on our own clock. Else take it, and clear away what was seen before.
 2. New files are uploads to their final, unused names: nobody sees them. The lease is renewed meanwhile.
 3. List once more; then the head is swapped from our lease to the journal. That is the commit.
-4. Complete the uploads; when all are there, remove the old files; free the head. Anyone can do this (`settle`).
+4. Complete the uploads, and look at what came of them; swap the head to say that old files go; remove them; free the
+   head. Anyone can do this (`finish`), and until that swap anyone can give the commit up by another one.
 
 A session that lost its lease can neither commit nor harm: its swap is refused, and it only gives up uploads of its own.
 """
@@ -13,46 +14,49 @@ from __future__ import annotations
 
 import contextlib
 import os
-import posixpath
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fsspeckit.core.commit import owner
-from fsspeckit.core.commit.disk import refuse_pattern
-from fsspeckit.core.commit.head import Addition, Journal, Removal, Seen, head_key, home_of, is_of_a_plan, read_head
+from fsspeckit.core.commit.finish import Finisher, Leftovers
+from fsspeckit.core.commit.head import (
+    Addition,
+    Journal,
+    Removal,
+    Seen,
+    head_key,
+    home_of,
+    is_of_a_plan,
+    new_plan_folder,
+    read_head,
+)
 from fsspeckit.core.commit.lease import Lease, Runtime
-from fsspeckit.core.commit.recovery import Way, not_finished
-from fsspeckit.core.commit.settle import Left, Settlement, settle
-from fsspeckit.core.commit.unchanged import check_unchanged
+from fsspeckit.core.commit.place import check_place, refuse_inner_heads
+from fsspeckit.core.commit.shared import Resolution, check_unchanged, not_finished, owner_text
+from fsspeckit.core.dataset.listing import SUMMARY_FILES, looking
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
     DatasetLockedError,
     DatasetMergeError,
     FsspeckitError,
     StorageError,
-    TargetError,
 )
 from fsspeckit.core.model import FileInfo, Staged
-from fsspeckit.core.storage import Location, StoreStorage
+from fsspeckit.core.storage import StoreLocation
 from fsspeckit.core.storage.base import locked
-from fsspeckit.core.storage.objects import Objects, UnansweredError, Upload
-from fsspeckit.core.storage.store import HOME
-from fsspeckit.core.target.listing import SUMMARY_FILES, looking
+from fsspeckit.core.storage.objects import Upload
 
 RUNTIME = Runtime()
-_PROBED: weakref.WeakSet[Objects] = weakref.WeakSet()
-# How long a reader waits for a commit that is being carried out before it warns, and a probe for its answer.
+# How long a reader waits for a commit that is being carried out before it warns.
 _PATIENCE = (0.1, 0.2, 0.4, 0.8)
 _POLL = 0.25
-# After so many commits of others that were carried out on the way in, patience counts.
+# After so many commits of others that were carried out on the resolution in, patience counts.
 _MANY = 3
 
 
 @contextlib.contextmanager
-def writing(location: Location, lock_timeout: float = 60, runtime: Runtime = RUNTIME) -> Iterator[StoreSession]:
-    with looking_to_lock(location):
+def writing(location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME) -> Iterator[StoreSession]:
+    with lock_probe(location):
         check_place(location)
         lease, _ = _Entry(location, runtime).acquire(lock_timeout)
     with contextlib.closing(StoreSession(location, lease)) as session:
@@ -69,38 +73,38 @@ def writing(location: Location, lock_timeout: float = 60, runtime: Runtime = RUN
 
 
 def recover(
-    location: Location, lock_timeout: float = 60, way: Way | None = None, runtime: Runtime = RUNTIME
+    location: StoreLocation, lock_timeout: float = 60, resolution: Resolution | None = None, runtime: Runtime = RUNTIME
 ) -> list[str]:
-    with looking_to_lock(location):
-        objects = _objects(location)
+    with lock_probe(location):
+        objects = location.storage.objects
         home = home_of(location.root)
         entries = [e for e in objects.list_all(home) if e.key != home and not is_of_a_plan(location.root, e.key)]
         seen = read_head(objects, head_key(location.root)) if entries else None
         if not entries or (len(entries) == 1 and seen is not None and seen.head.state == "free"):
             return []
-        lease, said = _Entry(location, runtime).acquire(lock_timeout, way)
+        lease, text = _Entry(location, runtime).acquire(lock_timeout, resolution)
         lease.stop()
         lease.change("free")
-    return said
+    return text
 
 
-def unfinished(location: Location) -> list[str]:
+def unfinished(location: StoreLocation) -> list[str]:
     """A commit in the course of being carried out is waited for, for a moment."""
     with looking(location):
         try:
-            seen = read_head(_objects(location), head_key(location.root))
+            seen = read_head(location.storage.objects, head_key(location.root))
             for pause in _PATIENCE:
-                if seen is None or seen.head.state != "committed":
+                if seen is None or seen.head.journal is None:
                     return []
                 RUNTIME.sleep(pause)
-                seen = read_head(_objects(location), head_key(location.root))
+                seen = read_head(location.storage.objects, head_key(location.root))
         except PermissionError:  # those who may only read the data set
             return []
-    return [f"{_objects(location).place}/{head_key(location.root)}"] if seen and seen.head.state == "committed" else []
+    return [f"{location.storage.objects.place}/{head_key(location.root)}"] if seen and seen.head.journal else []
 
 
 @contextlib.contextmanager
-def looking_to_lock(location: Location) -> Iterator[None]:
+def lock_probe(location: StoreLocation) -> Iterator[None]:
     try:
         yield
     except FsspeckitError:
@@ -110,74 +114,7 @@ def looking_to_lock(location: Location) -> Iterator[None]:
         raise StorageError(message, error, operation="lock") from error
 
 
-def check_place(location: Location) -> None:
-    """Refuse a pattern, a data set inside another one, and a store that ignores conditions."""
-    objects = _objects(location)
-    refuse_pattern(location)
-    for folder in _storage(location).above(location.root):
-        if _is_there(objects, head_key(folder)):
-            raise TargetError(
-                f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
-                f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
-            )
-    if objects not in _PROBED:
-        _probe(objects, location)
-        _PROBED.add(objects)
-
-
-def _is_there(objects: Objects, key: str) -> bool:
-    """What may not be looked at, above the folders that a user was given, is not there for them."""
-    try:
-        return objects.stat(key) is not None
-    except PermissionError:
-        return False
-
-
-def refuse_inner_heads(location: Location) -> None:
-    for folder in location.storage.folders(location.root):
-        if posixpath.basename(folder).startswith(HOME):
-            raise TargetError(
-                f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
-                "none any more, delete that folder. Nothing was changed."
-            )
-
-
-def _probe(objects: Objects, location: Location) -> None:
-    """Does the store refuse what it has to refuse? Else two writers could not be kept apart."""
-    key = f"{home_of(location.root)}/probe-{RUNTIME.token()}"
-    try:
-        _answered(lambda: objects.put_if(key, b"1", None))
-        created = _answered(lambda: objects.put_if(key, b"2", None))
-        swapped = _answered(lambda: objects.put_if(key, b"3", '"0"'))
-    finally:
-        objects.delete([key])
-    if created or swapped:
-        raise StorageError(
-            f"{objects.place} ignores conditions on writes (If-None-Match, If-Match), so that two writers could not be "
-            "kept apart. Nothing was written. Use a store that has conditional writes, as S3 itself does.",
-            operation="lock",
-        )
-
-
-def _answered(request: Callable[[], str | None]) -> str | None:
-    for pause in _PATIENCE:
-        try:
-            return request()
-        except UnansweredError:
-            RUNTIME.sleep(pause)
-    return request()
-
-
-def _storage(location: Location) -> StoreStorage:
-    assert isinstance(location.storage, StoreStorage)
-    return location.storage
-
-
-def _objects(location: Location) -> Objects:
-    return _storage(location).objects
-
-
-def _taken_over(location: Location) -> DatasetLockedError:
+def _taken_over(location: StoreLocation) -> DatasetLockedError:
     return DatasetLockedError(
         f"Another writer took {location.shown} over: this one was silent for longer than its lease. Nothing of it was "
         "committed; merge again, with a longer lease (storage option lease, in seconds) if it happens again.",
@@ -185,31 +122,43 @@ def _taken_over(location: Location) -> DatasetLockedError:
     )
 
 
+def _without_head(location: StoreLocation, left: Leftovers) -> CommitUnfinishedError:
+    """Sessions begin to write when the head is theirs; so there was one."""
+    return CommitUnfinishedError(
+        f"The state of {location.shown} is unknown: writers left work beside it ({left.intents[0]}), but their head "
+        f"object {head_key(location.root)} was deleted. A commit of theirs may be half done, with rows missing or "
+        f"standing twice. Look at the newest files; then run `fsspeckit recover --discard {location.quoted}` to clear "
+        "that work away and take the files as they are. Nothing was changed.",
+        operation="recover",
+    )
+
+
 @dataclass
 class _Entry:
-    """The way into a data set: past others' leases and unfinished commits."""
+    """The resolution into a data set: past others' leases and unfinished commits."""
 
-    location: Location
+    location: StoreLocation
     runtime: Runtime
-    said: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
     _seen_since: tuple[str, float] = ("", 0.0)
 
-    def acquire(self, timeout: float, way: Way | None = None) -> tuple[Lease, list[str]]:
+    def acquire(self, timeout: float, resolution: Resolution | None = None) -> tuple[Lease, list[str]]:
         deadline = self.runtime.monotonic() + timeout
-        options = _storage(self.location).lease_options
+        options = self.location.storage.lease_options
         lease = Lease(
-            _objects(self.location), head_key(self.location.root), self.runtime.token(), *options, self.runtime
+            self.location.storage.objects, head_key(self.location.root), self.runtime.token(), *options, self.runtime
         )
-        settlement = Settlement(self.location, lease.objects, self.runtime)
+        finisher = Finisher(self.location, lease.objects, self.runtime)
         while True:
-            left = settlement.survey()  # before the head is read: what comes later may be a living session's
+            left = finisher.survey()  # before the head is read: what comes later may be a living session's
             seen = read_head(lease.objects, lease.key)
-            if seen is not None and seen.head.state == "committed":
-                if way == "discard" and not self._has_run_out(seen):  # its writer may be about to carry it out
+            if seen is not None and seen.head.journal is not None:
+                may_wait = resolution == "discard" and seen.head.state == "committed"
+                if may_wait and not self._has_run_out(seen):  # its writer may be about to carry it out
                     self._wait(seen, deadline, timeout)
                     continue
-                self.said.append(settle(settlement, seen, way))
-                if len(self.said) > _MANY:
+                self.text.append(self._finish_commit(finisher, seen, resolution))
+                if len(self.text) > _MANY:
                     self._check(seen, deadline, timeout)
                 continue
             if seen is not None and seen.head.state == "leased" and not self._has_run_out(seen):
@@ -217,12 +166,26 @@ class _Entry:
                 continue
             if seen is None:  # later ones are refused by this head, once it is there
                 refuse_inner_heads(self.location)
+                if left.intents and resolution != "discard":
+                    raise _without_head(self.location, left)
             lease.etag = seen.etag if seen is not None else None
             lease.given_up = seen.head.given_up if seen is not None else ()
+            lease.origin = seen.head.origin if seen is not None else self.runtime.token()
             if lease.change("leased") == "ours":
-                self._clear(settlement, left)
-                return lease, self.said
+                self._clear(finisher, left)
+                return lease, self.text
             self._check(seen, deadline, timeout)
+
+    def _finish_commit(self, finisher: Finisher, seen: Seen, resolution: Resolution | None) -> str:
+        try:
+            return finisher.finish_commit(seen, resolution).text
+        except OSError as error:
+            raise CommitUnfinishedError(
+                f"A commit to {self.location.shown} is recorded, and could not be "
+                f"{'given up' if resolution == 'discard' else 'finished'}: {error}. Remove the cause and run "
+                f"`fsspeckit recover {self.location.quoted}`.",
+                operation="recover",
+            ) from error
 
     def _has_run_out(self, seen: Seen) -> bool:
         """Has the head been the same for the time of its lease, since we saw it first?"""
@@ -233,7 +196,7 @@ class _Entry:
 
     def _wait(self, seen: Seen, deadline: float, timeout: float) -> None:
         """Until the head has changed, or its lease has run out."""
-        objects, key = _objects(self.location), head_key(self.location.root)
+        objects, key = self.location.storage.objects, head_key(self.location.root)
         there: Seen | None = seen
         while there is not None and there.etag == seen.etag and not self._has_run_out(seen):
             self._check(there, deadline, timeout)
@@ -242,12 +205,12 @@ class _Entry:
 
     def _check(self, seen: Seen | None, deadline: float, timeout: float) -> None:
         if self.runtime.monotonic() >= deadline:
-            raise locked(self.location.shown, timeout, owner.told(seen.head.owner if seen is not None else {}))
+            raise locked(self.location.shown, timeout, owner_text(seen.head.owner if seen is not None else {}))
 
-    def _clear(self, settlement: Settlement, left: Left) -> None:
-        settlement.clear(left)
+    def _clear(self, finisher: Finisher, left: Leftovers) -> None:
+        finisher.clear(left)
         if left.keys:
-            self.said.append(
+            self.text.append(
                 f"removed the unfinished work beside {self.location.shown}: {len(left.uploads)} upload(s) given up"
             )
 
@@ -256,11 +219,15 @@ class _Entry:
 class StoreSession:
     """A writer that holds the lease."""
 
-    location: Location
+    location: StoreLocation
     lease: Lease
     _process: int = field(default_factory=os.getpid)
     _is_staging: bool = False
     _state: Literal["open", "recording", "recorded", "done"] = "open"
+
+    def __post_init__(self) -> None:
+        """From the first moment: copies of the storage may be sent to executors before anything is staged."""
+        self.location.storage.stage(self._staging, self.location.root)
 
     @property
     def is_recorded(self) -> bool:
@@ -271,8 +238,8 @@ class StoreSession:
         return f"{home_of(self.location.root)}/{self.lease.session}"
 
     @property
-    def _settlement(self) -> Settlement:
-        return Settlement(self.location, self.lease.objects, self.lease.runtime)
+    def _finisher(self) -> Finisher:
+        return Finisher(self.location, self.lease.objects, self.lease.runtime)
 
     def stage(self, folders: Sequence[str]) -> str:
         if os.getpid() != self._process:
@@ -282,14 +249,14 @@ class StoreSession:
         self._is_staging = True
         return self._staging
 
-    def settle(self) -> None:
-        """Nothing to do: what was uploaded lasts."""
+    def sync_staging(self) -> None:
+        """Uploads are durable already."""
 
     def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
         if not staged and not removed:
             return
         self.stage(())
-        with _storage(self.location).look(self.location.root):
+        with self.location.storage.look(self.location.root):
             check_unchanged(self.location, expected)
             refuse_inner_heads(self.location)
             summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]
@@ -343,7 +310,7 @@ class StoreSession:
                     f"Cannot commit to {self.location.shown}: the store did not answer. Nothing was changed.",
                     operation="commit",
                 )
-            if outcome == "committed" or any(self._settlement.is_placed(a) for a in journal.additions):
+            if outcome == "committed" or any(self._finisher.is_placed(a) for a in journal.additions):
                 return "committed"  # it may have been carried out by others
         except FsspeckitError:
             raise
@@ -369,18 +336,23 @@ class StoreSession:
             raise
 
     def _finish(self) -> None:
-        seen = read_head(self.lease.objects, self.lease.key)
-        if seen is not None and seen.head.state == "committed" and seen.head.session == self.lease.session:
-            self._settlement.finish(seen)
-        else:
-            self._settlement.check_not_given_up(self.lease.session)
+        seen, finisher = read_head(self.lease.objects, self.lease.key), self._finisher
+        if seen is None or seen.head.origin != self.lease.origin:
+            raise finisher.no_head(self.lease.session)
+        is_ours = seen.head.session == self.lease.session and seen.head.journal is not None
+        if finisher.finish_commit(seen).given_up if is_ours else self.lease.session in seen.head.given_up:
+            raise DatasetMergeError(
+                f"The commit to {self.location.shown} was given up meanwhile by `fsspeckit recover --discard`. None of "
+                "its rows are there.",
+                operation="commit",
+            )
 
     def close(self) -> None:
         """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
         if os.getpid() != self._process:
             return
         self.lease.stop()
-        begun = _storage(self.location).forget(self._staging)
+        begun = self.location.storage.end_staging(self._staging)
         with contextlib.suppress(OSError):
             if self._state == "open":
                 self._give_up(begun)
@@ -389,7 +361,11 @@ class StoreSession:
         """Uploads of this session only: it has not committed. Those of its executors are found by their intents."""
         try:
             if self._is_staging:
-                self._settlement.clear(Left((), tuple(begun)))
-                self._settlement.clear(self._settlement.survey(self.lease.session))
+                self._finisher.clear(Leftovers((), tuple(begun)))
+                self._finisher.clear(self._finisher.survey(self.lease.session))
         finally:  # whoever may not list uploads is not to keep others waiting
             self.lease.change("free")
+
+
+def plan_folder(location: StoreLocation) -> str | None:
+    return new_plan_folder(location.root)

@@ -1,1 +1,1 @@
-"""New bytes: a file's layout, the kernel that merges rows into it, and the one writer."""
+"""New files: the files that change are rewritten, and new rows are inserted into new ones."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,12 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.model import Match, Rewritten
-from fsspeckit.core.rewrite.kernel import Job, rewrite_file
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
-from fsspeckit.core.spool.hits import Hits, replaced_rows
-from fsspeckit.core.spool.parts import PART_BYTES, Spool
-from fsspeckit.core.spool.store import unique
+from fsspeckit.core.match.hits import Hits, replaced_rows
+from fsspeckit.core.model import Match, Rewritten, Shape
+from fsspeckit.core.parallel import Pool
+from fsspeckit.core.rewrite.file import rewrite_file
+from fsspeckit.core.rewrite.job import Job, RowGroupChange
+from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
+from fsspeckit.core.rows.spool import PART_BYTES, Spool
+from fsspeckit.core.rows.store import unique
 from fsspeckit.core.storage import Location
 
 Place = tuple[int, int]
@@ -29,19 +33,29 @@ _COPIES = 3
 _LARGE = 8 << 20
 # Columns of a file that are dealt out take more time in all: it is worth while if one is alone for one part in so many.
 _MUCH = 4
+_OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
+
+
+def new_name(path: str) -> str:
+    """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced."""
+    stem, dot, suffix = path.rpartition(".")
+    return f"{_OWN_NAME.sub('', stem)}.fk{uuid.uuid4().hex[:8]}{dot}{suffix}"
 
 
 def rewrite_files(
-    runner: Runner, location: Location, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+    runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> list[Rewritten]:
-    """Merge the matched source rows into their files; the outcomes come in the order of the jobs."""
+    """Merge the matched source rows into their files of that shape; the outcomes come in the order of the jobs."""
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
-    order, threads = jobs, dict[str, int]()
+    order, threads, pool = jobs, dict[str, int](), runner.pool if spool.of_one_process else None
     if spool.of_one_process and step.bytes > _LARGE:
         order = sorted(jobs, key=lambda job: -job.footer.info.size.bit_length())  # alike, in their order
         threads = _shared(runner.parallelism, order)
-    tasks, labels = _tasks(runner.parallelism, spool, hits, match, order)
-    send, receive = partial(_send, spool, hits, labels), partial(_receive, location, spool, labels, threads)
+    tasks, buckets = _tasks(runner.parallelism, spool, hits, match, order)
+    send, receive = (
+        partial(_send, spool, hits, buckets),
+        partial(_receive, location, shape, spool, buckets, pool or Pool(), threads),
+    )
     rewritten = runner.exchange(step, spool, send, receive, tasks)
     outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
     return [outcomes[job.footer.path] for job in jobs]
@@ -66,23 +80,23 @@ FileJobs = tuple[tuple[int, Job], ...]
 def _tasks(
     parallelism: int, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> tuple[list[Task[FileJobs]], dict[Place, int]]:
-    """Some files for each task; its labels are runs of touched row groups whose new rows are comfortable to hold."""
+    """Some files for each task; its buckets are runs of touched row groups whose new rows are comfortable to hold."""
     row_bytes = spool.bytes // max(1, spool.rows)
-    tasks, labels, label = [], {}, 0
+    tasks, buckets, bucket = [], {}, 0
     for gathered in _gathered(parallelism, hits, jobs, dwindling=spool.of_one_process):
-        first, new_bytes = label, 0
+        first, new_bytes = bucket, 0
         for number, job in gathered:
             for group in job.touched:
                 group_bytes = max(1, row_bytes * match.rows[job.footer.path][group])
-                if new_bytes and new_bytes + group_bytes > LABEL_BYTES:
-                    label, new_bytes = label + 1, 0
-                labels[number, group] = label
+                if new_bytes and new_bytes + group_bytes > BUCKET_BYTES:
+                    bucket, new_bytes = bucket + 1, 0
+                buckets[number, group] = bucket
                 new_bytes += group_bytes
-        label += bool(new_bytes)
+        bucket += bool(new_bytes)
         heaviest = max((group.bytes for _, job in gathered for group in job.footer.row_groups), default=0)
         size = sum(job.footer.info.size for _, job in gathered)
-        tasks.append(Task(gathered, range(first, label), size, _COPIES * heaviest))
-    return tasks, labels
+        tasks.append(Task(gathered, range(first, bucket), size, _COPIES * heaviest))
+    return tasks, buckets
 
 
 def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job], *, dwindling: bool) -> Iterator[FileJobs]:
@@ -105,56 +119,58 @@ def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job], *, dwindling: b
 # -- what runs where the rows are, and where the files are
 
 
-def _send(spool: Spool, hits: Hits, labels: Mapping[Place, int], parts: Sequence[int], only: range | None) -> Labelled:
-    """The rows of some parts that replace others, labelled by the row group they go to."""
-    files = {file for (file, _), label in labels.items() if only is None or label in only}
+def _send(spool: Spool, hits: Hits, buckets: Mapping[Place, int], parts: Sequence[int], only: range | None) -> Bucketed:
+    """The rows of some parts that replace others, bucketed by the row group they go to."""
+    files = {file for (file, _), bucket in buckets.items() if only is None or bucket in only}
     matched = hits.read(files, parts)
     if len(parts) > 1:  # the order in which `replaced_rows` gives them
         matched = matched.sort_by("part")
     file_of, group_of = (matched.column(name).to_numpy().astype(np.int64) for name in ("file", "row_group"))
     codes, index = np.unique(file_of << 32 | group_of, return_inverse=True)
-    label_of = np.array([labels.get((code >> 32, code & 0xFFFFFFFF), -1) for code in codes.tolist()], dtype=np.int64)
-    row_labels = label_of[index]
-    wanted = row_labels >= 0 if only is None else (row_labels >= only.start) & (row_labels < only.stop)
-    matched, row_labels = matched.filter(pa.array(wanted)), row_labels[wanted]
+    bucket_of = np.array([buckets.get((code >> 32, code & 0xFFFFFFFF), -1) for code in codes.tolist()], dtype=np.int64)
+    row_buckets = bucket_of[index]
+    wanted = row_buckets >= 0 if only is None else (row_buckets >= only.start) & (row_buckets < only.stop)
+    matched, row_buckets = matched.filter(pa.array(wanted)), row_buckets[wanted]
     count = max(1, PART_BYTES * spool.rows // max(1, spool.bytes))  # a row may replace many
-    for start in range(0, len(row_labels), count):
+    for start in range(0, len(row_buckets), count):
         rows = replaced_rows(spool, matched.slice(start, count))
-        yield from by_label(rows, row_labels[start : start + count])
+        yield from by_bucket(rows, row_buckets[start : start + count])
 
 
 def _receive(
     location: Location,
+    shape: Shape,
     spool: Spool,
-    labels: Mapping[Place, int],
+    buckets: Mapping[Place, int],
+    pool: Pool,
     threads: Mapping[str, int],
     jobs: FileJobs,
     read: Read,
 ) -> list[Rewritten]:
-    """`threads` are for files whose columns go side by side."""
-    arrived, done = _Arrived(labels, read), []
+    """`threads` are for files whose columns several threads of the pool encode."""
+    arrived, done = _Arrived(buckets, read), []
     for number, job in jobs:
         if not spool.of_one_process:  # a task may be tried again, or twice at once
             job = replace(job, staged=unique(job.staged))
-        columns_at_once = threads.get(job.footer.path, 1)
-        done.append(rewrite_file(location, spool.shape, job, FileRows(arrived, number), threads=columns_at_once))
+        for_columns = pool.part(threads.get(job.footer.path, 1))
+        done.append(rewrite_file(location, shape, job, FileRows(arrived, number), for_columns))
     return done
 
 
 @dataclass
 class _Arrived:
-    """New rows by row group. The last label is kept: its row groups are asked for one after the other."""
+    """New rows by row group. The last bucket is kept: its row groups are asked for one after the other."""
 
-    labels: Mapping[Place, int]
+    buckets: Mapping[Place, int]
     read: Read
-    label: int = -1
+    bucket: int = -1
     groups: dict[Place, tuple[Any, pa.Table]] = field(default_factory=dict)
 
     def rows(self, place: Place) -> tuple[Any, pa.Table]:
-        if self.labels[place] != self.label:
+        if self.buckets[place] != self.bucket:
             self.groups.clear()
-            self.label = self.labels[place]
-            table = self.read(self.label)
+            self.bucket = self.buckets[place]
+            table = self.read(self.bucket)
             assert table is not None, "a touched row group has new rows"
             self.groups = _by_place(table)
         return self.groups[place]
@@ -176,10 +192,10 @@ def _by_place(table: pa.Table) -> dict[Place, tuple[Any, pa.Table]]:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """`kernel.Replacements` of one file."""
+    """`job.FileChanges` of one file."""
 
     arrived: _Arrived
     file: int
 
-    def rows(self, row_group: int) -> tuple[Any, pa.Table]:
-        return self.arrived.rows((self.file, row_group))
+    def row_group(self, group: int) -> RowGroupChange:
+        return RowGroupChange(*self.arrived.rows((self.file, group)))

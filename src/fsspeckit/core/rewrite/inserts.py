@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.dataset.ledger import Ledger
+from fsspeckit.core.dataset.partitions import PartitionMap
+from fsspeckit.core.match.hits import Hits, new_rows
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
-from fsspeckit.core.rewrite.layout import Layout
-from fsspeckit.core.rewrite.models import model_layout
-from fsspeckit.core.rewrite.writer import FreshFiles
-from fsspeckit.core.spool.exchange import LABEL_BYTES, Labelled, Read, Runner, Step, Task, by_label
-from fsspeckit.core.spool.hits import Hits, new_rows
-from fsspeckit.core.spool.parts import PART_BYTES, Spool, numbered_partitions
+from fsspeckit.core.parquet.layout import Layout, template_layout
+from fsspeckit.core.parquet.writer import NewFileWriter
+from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
+from fsspeckit.core.rows.spool import PART_BYTES, Spool, numbered_partitions
 from fsspeckit.core.storage import Location
-from fsspeckit.core.target.ledger import Ledger
-from fsspeckit.core.target.partitions import PartitionMap
 from fsspeckit.core.values import keys
 
 Share = tuple[tuple[Any, ...], int]
@@ -44,9 +43,9 @@ class NewFiles:
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should come close together."""
         layout = self.layout(location)
-        may_loosen = self.template is not None and self.template.by_spark
-        looser = self.layout(location, loose=True) if may_loosen else None
-        with FreshFiles(location.storage, self.staging, layout, self.options, looser) as files:
+        may_be_nullable = self.template is not None and self.template.by_spark
+        nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
+        with NewFileWriter(location.storage, self.staging, layout, self.options, nullable_layout) as files:
             for table in tables:
                 for folder, rows in self.by_folder(table):
                     files.write(folder, rows)
@@ -54,16 +53,20 @@ class NewFiles:
 
     def write_empty(self, location: Location, folder: str) -> list[Staged]:
         """One file without rows, so that the schema survives."""
-        with FreshFiles(location.storage, self.staging, self.layout(location), self.options) as files:
+        with NewFileWriter(location.storage, self.staging, self.layout(location), self.options) as files:
             files.write_empty(folder)
             return files.finish()
 
-    def layout(self, location: Location, *, loose: bool = False) -> Layout:
-        return self._model(location, loose).stamped(self.ledger)
+    def layout(self, location: Location, *, nullable: bool = False) -> Layout:
+        return self._model(location, nullable).with_entries(self.ledger)
 
-    def _model(self, location: Location, loose: bool) -> Layout:
+    def _model(self, location: Location, nullable: bool) -> Layout:
         if self.template is not None:
-            return model_layout(location, self.template, loose=loose).compressed(self.options).today()
+            return (
+                template_layout(location, self.template, nullable=nullable)
+                .compressed(self.options)
+                .in_modern_calendar()
+            )
         fields = [self.shape.schema.field(name) for name in self.shape.stored]
         return Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
 
@@ -99,8 +102,8 @@ def insert_rows(
         groups = [range(len(spool.parts))] if spool.of_one_process else _groups(spool, new_bytes)
         staged = runner.map(step, write, groups, lambda group: sum(spool.parts[p].bytes for p in group))
     else:
-        tasks, labels = _tasks(spool, new_bytes)
-        send, receive = partial(_send, spool, hits, labels), partial(_receive, location, files)
+        tasks, buckets = _tasks(spool, new_bytes)
+        send, receive = partial(_send, spool, hits, buckets), partial(_receive, location, files)
         staged = runner.exchange(step, spool, send, receive, tasks)
     return [file for files in staged for file in files]
 
@@ -115,27 +118,27 @@ def _groups(spool: Spool, new_bytes: int) -> list[range]:
 
 
 def _tasks(spool: Spool, new_bytes: int) -> tuple[list[Task[range]], dict[Share, int]]:
-    """Partitions in order; a label holds some small ones, or is one of several of a large one.
+    """Partitions in order; a bucket holds some small ones, or is one of several of a large one.
 
     In one process there is one task. Sizes are guessed: new rows are taken to be everywhere as many.
     """
-    label_bytes = spool.bytes if spool.in_memory else LABEL_BYTES
+    bucket_bytes = spool.bytes if spool.in_memory else BUCKET_BYTES
     row_bytes = new_bytes / spool.rows
-    labels: dict[Share, int] = {}
-    borders, label, held = [0], 0, 0.0
+    buckets: dict[Share, int] = {}
+    borders, bucket, held = [0], 0, 0.0
     for partition, shares in sorted(_shares(spool).items(), key=lambda item: repr(item[0])):
-        if held and held + row_bytes * sum(shares.values()) > label_bytes:
-            label, held = label + 1, 0
+        if held and held + row_bytes * sum(shares.values()) > bucket_bytes:
+            bucket, held = bucket + 1, 0
         for part, rows in shares.items():
-            if held > label_bytes:
-                label, held = label + 1, 0
-            if not spool.of_one_process and (label - borders[-1]) * label_bytes >= PART_BYTES:
-                borders.append(label)
-            labels[partition, part] = label
+            if held > bucket_bytes:
+                bucket, held = bucket + 1, 0
+            if not spool.of_one_process and (bucket - borders[-1]) * bucket_bytes >= PART_BYTES:
+                borders.append(bucket)
+            buckets[partition, part] = bucket
             held += row_bytes * rows
-    ranges = [range(start, end) for start, end in zip(borders, [*borders[1:], label + 1], strict=True)]
-    sizes = [len(some) * LABEL_BYTES for some in ranges]
-    return [Task(some, some, size, size) for some, size in zip(ranges, sizes, strict=True)], labels
+    ranges = [range(start, end) for start, end in zip(borders, [*borders[1:], bucket + 1], strict=True)]
+    sizes = [len(some) * BUCKET_BYTES for some in ranges]
+    return [Task(some, some, size, size) for some, size in zip(ranges, sizes, strict=True)], buckets
 
 
 def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
@@ -157,27 +160,29 @@ def _write_parts(
 
 
 def _send(
-    spool: Spool, hits: Hits | None, labels: Mapping[Share, int], parts: Sequence[int], only: range | None
-) -> Labelled:
+    spool: Spool, hits: Hits | None, buckets: Mapping[Share, int], parts: Sequence[int], only: range | None
+) -> Bucketed:
     for part in parts:
-        yield from _send_part(spool, hits, labels, part, only)
+        yield from _send_part(spool, hits, buckets, part, only)
 
 
-def _send_part(spool: Spool, hits: Hits | None, labels: Mapping[Share, int], part: int, only: range | None) -> Labelled:
-    """New rows of a part by the label of their partition, batch by batch: a part is much to hold several times."""
-    mine = {labels[partition, part] for partition in spool.parts[part].partitions}
+def _send_part(
+    spool: Spool, hits: Hits | None, buckets: Mapping[Share, int], part: int, only: range | None
+) -> Bucketed:
+    """New rows of a part by the bucket of their partition, batch by batch: a part is much to hold several times."""
+    mine = {buckets[partition, part] for partition in spool.parts[part].partitions}
     if only is not None and mine.isdisjoint(only):
         return
     for table in new_rows(spool, hits, part):
         codes, partitions = numbered_partitions(table, spool.shape)
-        row_labels = np.array([labels[partition, part] for partition in partitions], dtype=np.int64)[codes]
-        yield from ((label, rows) for label, rows in by_label(table, row_labels) if only is None or label in only)
+        row_buckets = np.array([buckets[partition, part] for partition in partitions], dtype=np.int64)[codes]
+        yield from ((bucket, rows) for bucket, rows in by_bucket(table, row_buckets) if only is None or bucket in only)
 
 
-def _receive(location: Location, files: NewFiles, labels: range, read: Read) -> list[Staged]:
+def _receive(location: Location, files: NewFiles, buckets: range, read: Read) -> list[Staged]:
     def tables() -> Iterator[pa.Table]:
-        for label in labels:
-            table = read(label)
+        for bucket in buckets:
+            table = read(bucket)
             if table is not None:
                 yield table
 

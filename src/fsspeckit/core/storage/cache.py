@@ -1,7 +1,6 @@
-"""The user's cache folder: files that may go at any time, and are read with suspicion.
+"""The user's cache folder. Its files may be removed, damaged or replaced at any time, and are checked when read.
 
-A cache that cannot be read or written is no cache, never an error. `FSSPECKIT_CACHE` names another folder, or says
-`off`.
+A cache file that cannot be read or written is never an error. `FSSPECKIT_CACHE` names another folder, or is `off`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import tempfile
 import time
 
 VARIABLE = "FSSPECKIT_CACHE"
-LARGEST = 64 << 20
-"""No cache file has more bytes."""
-ALL_TOGETHER = 512 << 20
-"""Beyond that many bytes of all files, those that were written first are removed."""
+MAX_FILE_BYTES = 64 << 20
+"""The largest cache file."""
+MAX_TOTAL_BYTES = 512 << 20
+"""The most that all cache files take; beyond it the oldest are removed."""
 
 _SUFFIX, _UNFINISHED = ".footers", ".unfinished"
 _ABANDONED = 3600.0
@@ -28,17 +27,17 @@ log = logging.getLogger("fsspeckit.cache")
 
 
 def folder() -> str | None:
-    """Where cache files lie; `None` if the user wants none, or has no home."""
-    told = os.environ.get(VARIABLE, "")
-    if told:
-        return None if told.lower() == "off" else os.path.abspath(told)
+    """The folder of cache files; `None` if the user switched the cache off, or has no home."""
+    configured = os.environ.get(VARIABLE, "")
+    if configured:
+        return None if configured.lower() == "off" else os.path.abspath(configured)
     shared = os.environ.get("XDG_CACHE_HOME", "")
     base = shared if os.path.isabs(shared) else os.path.expanduser("~/.cache")
     return os.path.join(base, "fsspeckit") if os.path.isabs(base) else None
 
 
 def load(name: str) -> bytes | None:
-    """What was saved under a name, whole and unchanged; else `None`."""
+    """The bytes that were saved under a name; `None` if they are not there, or not as they were written."""
     place = folder()
     if place is None:
         return None
@@ -52,17 +51,17 @@ def load(name: str) -> bytes | None:
 
 
 def _read(path: str) -> bytes:
-    """A plain file of this user's own, which nobody else may write: whoever can, could make a merge miss rows."""
+    """A plain file of this user that nobody else can write; another writer could make a merge miss rows."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         there = os.fstat(file.fileno())
-        strange = not stat.S_ISREG(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022
-        return b"" if strange or there.st_size > LARGEST else file.read(LARGEST)
+        unsafe = not stat.S_ISREG(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022
+        return b"" if unsafe or there.st_size > MAX_FILE_BYTES else file.read(MAX_FILE_BYTES)
 
 
 def save(name: str, data: bytes) -> None:
-    """Keep bytes under a name, in one step. They are not synced: what a crash leaves of them does not add up."""
+    """Save bytes under a name, by a rename. They are not synced: after a crash the digest tells what is damaged."""
     place, whole = folder(), _head(name, data) + data
-    if place is None or len(whole) > LARGEST:
+    if place is None or len(whole) > MAX_FILE_BYTES:
         log.debug("not cached: %d bytes", len(whole))
         return
     try:
@@ -86,10 +85,10 @@ def _write(place: str, name: str, data: bytes) -> None:
 
 
 def _tidy(place: str) -> None:
-    """Remove what dead writers left, and the oldest files beyond the bound."""
+    """Remove what dead writers left, and the oldest files beyond `MAX_TOTAL_BYTES`."""
     with os.scandir(place) as entries:
         there = sorted((e.stat(follow_symlinks=False).st_mtime, e.path, e.stat(follow_symlinks=False)) for e in entries)
-    room = ALL_TOGETHER
+    room = MAX_TOTAL_BYTES
     for written, path, about in reversed(there):
         room -= about.st_size * path.endswith(_SUFFIX)
         abandoned = path.endswith(_UNFINISHED) and written < time.time() - _ABANDONED
@@ -103,5 +102,5 @@ def _file_name(name: str) -> str:
 
 
 def _head(name: str, data: bytes) -> bytes:
-    """Before the bytes stands a digest of them, and of what they are called."""
+    """The digest of the bytes and their name, which is written before the bytes."""
     return hashlib.blake2b(data, digest_size=_DIGEST, key=_file_name(name).encode()[:64]).digest()

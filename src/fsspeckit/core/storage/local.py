@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
+import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
 
-from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import RECORD_LIMIT, copy_bytes, locked
-from fsspeckit.core.storage.end import FileEnd
+from fsspeckit.core.storage import folder_locks, rights
+from fsspeckit.core.storage.base import RECORD_LIMIT, Disk, Locks, copy_bytes
+from fsspeckit.core.storage.local_files import FileEnd, file_info, files_below, folders_below
 from fsspeckit.core.storage.syncs import Syncs, sync
-from fsspeckit.core.storage.walk import file_info, files_below, folders_below
 
 # What is gathered before it is written: columns come in pieces of some ten kilobytes.
 _BUFFER = 1 << 18
 
 
-class LocalStorage:
+class LocalStorage(Disk):
     """The machine's own disks."""
 
     renames_atomically = True
+    opens_by_request = False
     _syncs: Syncs | None = None
 
-    def look(self, root: str) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @property
+    def locks(self) -> Locks:
+        return self
 
     def walk(self, root: str) -> Iterator[FileInfo]:
         return files_below(root)
@@ -41,12 +41,7 @@ class LocalStorage:
         return folders_below(root)
 
     def above(self, root: str) -> list[str]:
-        """The folders above one, the outermost first, up to where its file system is mounted."""
-        device, found = os.stat(root).st_dev, []
-        while (parent := os.path.dirname(root)) != root and os.stat(parent).st_dev == device:
-            found.append(parent)
-            root = parent
-        return found[::-1]
+        return folder_locks.above(root)
 
     def stat(self, path: str) -> FileInfo | None:
         try:
@@ -99,9 +94,6 @@ class LocalStorage:
     def open_input_end(self, path: str) -> Any:
         return FileEnd(path)
 
-    def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
-        """Nothing to do: the system reads ahead."""
-
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Whoever writes to a file, or puts another into its place, cannot but change one of these."""
         now = file_info(info.path, os.fstat(source.fileno()))
@@ -110,10 +102,16 @@ class LocalStorage:
     def identity(self, root: str) -> str | None:
         return root
 
+    def url(self, path: str) -> str:
+        return f"file:{path}"
+
+    def local_path(self, path: str) -> str | None:
+        return path
+
     def open_output(self, path: str, final: str = "") -> Any:
-        if os.path.dirname(path) in _Handle.inherited:  # both would write the same file
+        if folder_locks.is_inherited(os.path.dirname(path)):  # both would write the same file
             raise OSError(errno.EPERM, "a forked child cannot commit its parent's merge", path)
-        return open(path, "wb", buffering=_BUFFER)
+        return open(path, "wb", buffering=_BUFFER, opener=_private)
 
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
         """Within the kernel, where the file system can; some share the blocks instead of copying them."""
@@ -128,9 +126,6 @@ class LocalStorage:
                 copied = 0  # as at the end of the file, of which `copy_bytes` tells
             offset, length = offset + copied, length - copied
         copy_bytes(source, sink, offset, length)
-
-    def receipt(self, path: str) -> str | None:
-        return None
 
     def filesystem(self) -> pyarrow.fs.FileSystem:
         return pyarrow.fs.LocalFileSystem()
@@ -149,7 +144,6 @@ class LocalStorage:
             file.write(data)
 
     def make_folder(self, path: str) -> list[str]:
-        """Make a folder and what is missing above it; returns what was made, outermost first."""
         missing = []
         while not os.path.isdir(path):
             missing.append(path)
@@ -158,6 +152,13 @@ class LocalStorage:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
         return missing[::-1]
+
+    def make_private_folder(self, path: str, like: str) -> None:
+        self.make_folder(os.path.dirname(path))
+        rights.make_private_folder(path, like)
+
+    def share_with_group(self, path: str, folders: Sequence[str]) -> None:
+        rights.share_with_group(path, folders)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -168,6 +169,9 @@ class LocalStorage:
 
     def remove_folder(self, path: str) -> None:
         os.rmdir(path)
+
+    def remove_all(self, folder: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
 
     def sync_file(self, path: str) -> None:
         self._sync(os.open(path, os.O_RDONLY))
@@ -194,63 +198,23 @@ class LocalStorage:
         self._sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def copy_mode(self, source: str, target: str) -> None:
-        """A rewritten file keeps the old one's mode, and its owner and group as far as we may set them."""
-        old = os.stat(source)
-        with contextlib.suppress(PermissionError):
-            os.chown(target, old.st_uid, old.st_gid)
-        with contextlib.suppress(PermissionError):
-            os.chown(target, -1, old.st_gid)
-        os.chmod(target, old.st_mode & 0o7777)
+        rights.copy_rights(source, target)
 
-    def check_lockable(self, root: str) -> None:
-        """Nothing to do: a local folder can be locked."""
+    def check_replaceable(self, paths: Iterable[str]) -> None:
+        rights.check_replaceable(paths)
 
-    @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
-        """`flock` on the folder itself: no file to trip over, and a dead owner's lock is gone.
-
-        The folders above are locked for sharing, as far as they can be: whoever writes to one of them writes here too.
-        Yields a function that tells whether the path still names the locked folder.
-        """
-        deadline, held = time.monotonic() + timeout, None
-        while held is None:
-            held = self._take(root, deadline, lambda folder: locked(folder, timeout, owner(folder)))
-        try:
-            yield lambda: held[-1].is_at(root)
-        finally:
-            _close(held)
-
-    def _take(self, root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[_Handle] | None:
-        """Lock the folders above, then the folder, making it if need be; `None` if it was replaced meanwhile."""
-        held: list[_Handle] = []
-        try:
-            os.makedirs(root, exist_ok=True)  # a writer that was refused removes the folder it made, at any time
-            for folder in self.above(root):
-                _share(folder, held, deadline, error)
-            held.append(_Handle(root))
-            _wait(held[-1], fcntl.LOCK_EX, root, deadline, error)
-            if held[-1].is_at(root):
-                return held
-        except (FileNotFoundError, FileExistsError):
-            if os.path.isfile(root):
-                raise
-        except BaseException:
-            _close(held)
-            raise
-        _close(held)
-        return None
+    def lock(
+        self, root: str, timeout: float, owner: Callable[[str], str]
+    ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
+        return folder_locks.lock(root, timeout, owner)
 
     def claim(self, folder: str) -> Callable[[], None] | None:
-        """Take a folder for this process; `None` if a living process has it."""
-        handle = _Handle(folder)
-        try:
-            if handle.try_lock(fcntl.LOCK_EX):
-                return handle.close
-        except OSError:
-            handle.close()
-            raise
-        handle.close()
-        return None
+        return folder_locks.claim(folder)
+
+
+def _private(path: str, flags: int) -> int:
+    """Nobody else may read a staged file until it has the rights of the file that it replaces."""
+    return os.open(path, flags, 0o600)
 
 
 # What systems say that do not copy from one file to another: between file systems, on old kernels, in sandboxes.
@@ -267,73 +231,3 @@ def _is_there(path: str) -> bool:
             return False
         raise
     return True
-
-
-class _Handle:
-    """An open folder, for locking. A forked child has none of it: else it could unlock, or keep, its parent's lock."""
-
-    open_ones: ClassVar[set[_Handle]] = set()
-    inherited: ClassVar[set[str]] = set()
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        self.open_ones.add(self)
-
-    def try_lock(self, mode: int) -> bool:
-        assert self._descriptor is not None
-        try:
-            fcntl.flock(self._descriptor, mode | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def is_at(self, path: str) -> bool:
-        """Does the path name this folder? It may have been removed, moved or replaced."""
-        if self._descriptor is None:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
-        except FileNotFoundError:
-            return False
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):  # a child forked by C code has the handle too: unlock before closing
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            self._forget()
-
-    def _forget(self) -> None:
-        assert self._descriptor is not None
-        os.close(self._descriptor)
-        self._descriptor = None
-        self.open_ones.discard(self)
-
-    @classmethod
-    def close_inherited(cls) -> None:
-        for handle in list(cls.open_ones):
-            cls.inherited.add(handle._folder)
-            handle._forget()
-
-
-os.register_at_fork(after_in_child=_Handle.close_inherited)
-
-
-def _share(folder: str, held: list[_Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
-    """Share the lock of a folder above, if it can be opened and locked at all."""
-    with contextlib.suppress(PermissionError):
-        held.append(_Handle(folder))
-        with contextlib.suppress(OSError):  # a file system without locks
-            _wait(held[-1], fcntl.LOCK_SH, folder, deadline, error)
-
-
-def _wait(handle: _Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
-    while not handle.try_lock(mode):
-        if time.monotonic() >= deadline:
-            raise error(folder)
-        time.sleep(0.05)
-
-
-def _close(handles: list[_Handle]) -> None:
-    for handle in reversed(handles):
-        handle.close()

@@ -1,4 +1,4 @@
-"""Where a data set is."""
+"""Where a data set is, and which storage a scheme leads to (`SCHEMES`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 import fsspec
@@ -19,25 +20,33 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.core.errors import ArgumentError, TargetError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import Storage
+from fsspeckit.core.storage.base import Disk, Storage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.remote import FsspecStorage
 from fsspeckit.core.storage.s3_options import S3Options, missing_client
 from fsspeckit.core.storage.store import StoreStorage
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    AnyStorage = TypeVar("AnyStorage", bound=Storage, covariant=True, default=Storage)
+else:
+    from typing import TypeVar
+
+    AnyStorage = TypeVar("AnyStorage")
+
 # As Hadoop reads paths: what stands before the first colon is a scheme, unless a slash stands before it.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!:)")
-_LOCAL = ("file", "local")
-_REACHED = ("memory", "http", "https")
-_S3 = ("s3", "s3a")
-_STORES = ("hdfs", "viewfs", "abfs", "abfss", "az", "wasb", "wasbs", "adl", "gs", "gcs", "s3n", "dbfs", "oss", "cosn")
+# Schemes that nothing here leads to: a path that begins with one is an error, not the name of a local file.
+_HADOOP = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "adl", "s3n", "dbfs", "oss", "cosn")
+_UNSUPPORTED = (*_HADOOP, "az", "gs", "gcs")
 
 
 @dataclass(frozen=True)
-class Location:
+class Location(Generic[AnyStorage]):
     """A data set: its storage, its resolved folder, and the path as the user wrote it."""
 
-    storage: Storage
+    storage: AnyStorage
     root: str
     shown: str
 
@@ -48,9 +57,16 @@ class Location:
         return f"{self.shown.rstrip('/')}/{path}"
 
     def expect(self, info: FileInfo) -> None:
-        """What is read of this file from now on has to be of the version that `info` tells of, in a store."""
-        if isinstance(self.storage, StoreStorage):
-            self.storage.expect(self.at(info.path), info)
+        """What is read of this file from now on must be of the version that `info` describes, if versions are known."""
+        self.storage.expect(self.at(info.path), info)
+
+    def on_disk(self) -> DiskLocation | None:
+        """The data set, if its files can be renamed; `None` in an object store."""
+        return cast("DiskLocation", self) if isinstance(self.storage, Disk) else None
+
+    def in_store(self) -> StoreLocation | None:
+        """The data set, if it is in an object store."""
+        return cast("StoreLocation", self) if isinstance(self.storage, StoreStorage) else None
 
     @property
     def quoted(self) -> str:
@@ -64,6 +80,10 @@ class Location:
     @property
     def name(self) -> str:
         return posixpath.basename(self.root)
+
+
+DiskLocation: TypeAlias = Location[Disk]
+StoreLocation: TypeAlias = Location[StoreStorage]
 
 
 @dataclass(frozen=True)
@@ -105,18 +125,12 @@ def locate(
         raise ArgumentError(f"A path has no null character: {shown!r}.")
     filesystem, shown = _unwrapped(filesystem, shown)
     if filesystem is None or isinstance(filesystem, (LocalFileSystem, pyarrow.fs.LocalFileSystem)):
-        scheme = scheme_of(shown)
-        if scheme is None or scheme in _LOCAL:
-            local = _local_path(shown) if scheme else shown
-            return Location(LocalStorage(), _resolved(local), local)
-        if scheme in _S3:
-            return _in_s3(shown.partition(":")[2], storage_options)
-        fs, root = _reached(shown, scheme)
-    elif "s3" in _protocols(filesystem):
-        return _in_s3(f"//{filesystem._strip_protocol(shown)}", None, filesystem)
-    else:
-        fs, root = _inside(filesystem, shown)
-    return Location(FsspecStorage(fs), root.rstrip("/") or "/", shown)
+        return SCHEMES.get(scheme_of(shown) or "file", _refused)(shown, storage_options)
+    if "s3" in _protocols(filesystem):
+        return _in_s3(f"s3://{filesystem._strip_protocol(shown)}", None, filesystem)
+    if isinstance(filesystem, pyarrow.fs.FileSystem):
+        return _through_fsspec(ArrowFSWrapper(filesystem), shown, shown)
+    return _through_fsspec(filesystem, filesystem._strip_protocol(shown), shown)
 
 
 def _unwrapped(filesystem: Any, path: str) -> tuple[Any, str]:
@@ -147,14 +161,34 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
+def _on_this_machine(path: str, storage_options: Mapping[str, Any] | None) -> Location:
+    local = _local_path(path) if scheme_of(path) else path
+    return Location(LocalStorage(), _resolved(local), local)
+
+
 def _in_s3(path: str, storage_options: Mapping[str, Any] | None, filesystem: Any = None) -> Location:
-    """`//bucket/folder`."""
+    def connect(bucket: str, url: str) -> StoreStorage:
+        try:
+            from fsspeckit.core.storage.s3 import connect as s3_bucket
+        except ImportError as error:
+            raise missing_client(url, error) from None
+        options = S3Options.of(storage_options) if filesystem is None else S3Options.of_s3fs(filesystem)
+        return StoreStorage(s3_bucket(bucket, options), options.lease, options.heartbeat)
+
+    return in_bucket("s3", path, connect)
+
+
+def in_bucket(scheme: str, path: str, connect: Callable[[str, str], StoreStorage]) -> Location:
+    """The data set at `scheme://bucket/folder` in an object store. `connect` takes the bucket and the whole URL."""
+    path = path.partition(":")[2]
     bucket, _, key = path.removeprefix("//").partition("/")
     if not path.startswith("//") or not bucket:
-        raise ArgumentError(f"s3:{path} names no bucket. Write s3://bucket/folder.")
+        raise ArgumentError(f"{scheme}:{path} names no bucket. Write {scheme}://bucket/folder.")
     if "@" in bucket or ":" in bucket:
-        raise ArgumentError("Credentials and ports do not belong into the path s3://…; give them as storage_options.")
-    url, root = f"s3://{bucket}/{key.strip('/')}", key.strip("/")
+        raise ArgumentError(
+            f"Credentials and ports do not belong into the path {scheme}://…; give them as storage_options."
+        )
+    url, root = f"{scheme}://{bucket}/{key.strip('/')}", key.strip("/")
     if not root:
         raise TargetError(
             f"{url} is a bucket's root. A data set is a folder in it: what is written down of a commit lies beside it."
@@ -163,19 +197,62 @@ def _in_s3(path: str, storage_options: Mapping[str, Any] | None, filesystem: Any
         raise ArgumentError(
             f"{url!r} has a folder that is empty, '.' or '..', or has characters that cannot be printed."
         )
+    return Location(connect(bucket, url), root, url)
+
+
+def _through_fsspec(filesystem: Any, root: str, shown: str) -> Location:
+    return Location(FsspecStorage(filesystem), root.rstrip("/") or "/", shown)
+
+
+def _by_url(url: str, storage_options: Mapping[str, Any] | None) -> Location:
     try:
-        from fsspeckit.core.storage.s3 import connect
-    except ImportError as error:
-        raise missing_client(url, error) from None
-    options = S3Options.of(storage_options) if filesystem is None else S3Options.of_s3fs(filesystem)
-    return Location(StoreStorage(connect(bucket, options), options.lease, options.heartbeat), root, url)
+        filesystem, root = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise ArgumentError(f"Cannot reach {url}: {error}.") from error
+    return _through_fsspec(filesystem, root, url)
+
+
+def _refused(url: str, storage_options: Mapping[str, Any] | None) -> NoReturn:
+    scheme = scheme_of(url)
+    mounted = f" (on Databricks /dbfs/{url.partition(':')[2].lstrip('/')})" if scheme == "dbfs" else ""
+    raise ArgumentError(
+        f"Cannot reach {url}: {scheme}: is not supported. Use a path that is mounted on this machine{mounted}, or give "
+        f"the file system that it is in by filesystem=. A local path that begins like this is written ./{url}"
+    )
+
+
+SCHEMES: dict[str, Callable[[str, Mapping[str, Any] | None], Location]] = {
+    "file": _on_this_machine,
+    "local": _on_this_machine,
+    "s3": _in_s3,
+    "s3a": _in_s3,
+    "memory": _by_url,
+    "http": _by_url,
+    "https": _by_url,
+    "::": _by_url,
+}
+"""Every scheme, with the function that makes the location of a URL and the storage options."""
 
 
 def _resolved(path: str) -> str:
     try:
-        return os.path.realpath(path)
+        resolved = os.path.realpath(path)
+        resolved.encode()  # Arrow takes paths as UTF-8
+        return resolved
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"Cannot reach {path!a}: its name is not UTF-8. {not_utf8_advice()}") from error
     except OSError as error:
         raise ArgumentError(f"The working directory is gone, and {path} is relative to it: {error}.") from error
+
+
+def not_utf8_advice() -> str:
+    """What to do about names that Python cannot tell Arrow, or the system."""
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return "Rename it."
+    return (
+        f"This Python takes file names for {encoding}. Run it with PYTHONUTF8=1, or in a UTF-8 locale (LC_ALL=C.UTF-8)."
+    )
 
 
 def scheme_of(path: str) -> str | None:
@@ -184,14 +261,14 @@ def scheme_of(path: str) -> str | None:
     >>> scheme_of("dbfs:/mnt/lake"), scheme_of("./dbfs:/mnt/lake"), scheme_of("12:30")
     ('dbfs', None, None)
     """
-    if "::" in path.partition("://")[0]:  # fsspec's chains of file systems
-        return "chain"
-    found = _SCHEME.match(path)
-    if found is None:
+    if "::" in path.partition("://")[0]:  # a chain of file systems, as fsspec writes it
+        return "::"
+    match = _SCHEME.match(path)
+    if match is None:
         return None
-    scheme = found[1].lower()
-    known = scheme in (*_LOCAL, *_REACHED, *_S3, *_STORES)
-    return scheme if known or path.startswith("/", found.end()) else None
+    scheme = match[1].lower()
+    known = scheme in SCHEMES or scheme in _UNSUPPORTED
+    return scheme if known or path.startswith("/", match.end()) else None
 
 
 def _local_path(url: str) -> str:
@@ -216,26 +293,3 @@ def _local_path(url: str) -> str:
     if os.path.exists(path):
         raise ArgumentError(f"{url} may mean {path!r} or {decoded!r}, and both exist. Give one of them without file:.")
     return decoded
-
-
-def _reached(url: str, scheme: str | None) -> tuple[Any, str]:
-    if scheme not in (*_REACHED, "chain"):
-        raise ArgumentError(
-            f"Cannot reach {url}: {scheme}: is not supported. Use a path that is mounted on this machine"
-            f"{_mounted(url, scheme)}, or give the file system that it is in by filesystem=. A local path that begins "
-            f"like this is written ./{url}"
-        )
-    try:
-        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
-    except (ImportError, ValueError) as error:
-        raise ArgumentError(f"Cannot reach {url}: {error}.") from error
-
-
-def _mounted(url: str, scheme: str | None) -> str:
-    return f" (on Databricks /dbfs/{url.partition(':')[2].lstrip('/')})" if scheme == "dbfs" else ""
-
-
-def _inside(filesystem: Any, path: str) -> tuple[Any, str]:
-    if isinstance(filesystem, pyarrow.fs.FileSystem):
-        return ArrowFSWrapper(filesystem), path
-    return filesystem, filesystem._strip_protocol(path)

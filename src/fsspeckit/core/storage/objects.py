@@ -11,11 +11,23 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class UnansweredError(OSError):
+class StoreError(OSError):
+    """A store refused a request or cannot be reached. What it is about may be whole."""
+
+
+class UnansweredError(StoreError):
     """No answer came: the request may have been carried out, may be so later, or never."""
 
 
-class ObjectChangedError(OSError):
+class RefusedError(StoreError, PermissionError):
+    """Wrong credentials, or no right to do this. It is an answer: asking again would not help."""
+
+
+class MissingError(StoreError, FileNotFoundError):
+    """There is no such object or upload."""
+
+
+class ObjectChangedError(StoreError):
     """An object is no longer the one that was listed."""
 
 
@@ -33,13 +45,15 @@ class Entry:
 class Upload:
     """A multipart upload: invisible until it is completed, and completed or aborted once only.
 
-    `size` and `parts` (the ETags of its parts, in order) are those of a finished one.
+    `size` and `parts` (the ETags of its parts, in order) are those of a finished one. `etag` is that of the object that
+    it becomes, where the store's ETags are hashes of the content; else it cannot be told before.
     """
 
     key: str
     upload_id: str
     parts: tuple[str, ...] = ()
     size: int = 0
+    etag: str = ""
 
 
 class Objects(Protocol):
@@ -84,13 +98,14 @@ class Objects(Protocol):
 
     def create_upload(self, key: str) -> str: ...
 
-    def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> str: ...
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes, md5: bytes) -> str:
+        """Send a part with its hash; its ETag."""
 
-    def complete(self, upload: Upload) -> bool:
-        """Make the object of an upload's parts. False: there is no such upload (any more)."""
+    def complete(self, upload: Upload) -> str | None:
+        """Make the object of an upload's parts. Its ETag, empty if the store did not say; `None`: no such upload."""
 
     def abort(self, upload: Upload) -> None:
         """Give an upload up; one that is not there is passed over."""
 
-    def list_uploads(self, prefix: str) -> list[Upload]:
-        """Uploads below a folder that are neither completed nor aborted."""
+    def list_uploads(self, key: str) -> list[Upload]:
+        """Uploads to this very key that are neither completed nor aborted. MinIO cannot list those below a folder."""

@@ -8,11 +8,9 @@ without credentials.
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import os
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,26 +28,14 @@ from botocore.config import Config
 from botocore.configprovider import ConfiguredEndpointProvider
 
 from fsspeckit.core.cached import cached_property
+from fsspeckit.core.storage import s3_errors as errors
 from fsspeckit.core.storage.base import RECORD_LIMIT
-from fsspeckit.core.storage.objects import Entry, ObjectChangedError, UnansweredError, Upload
+from fsspeckit.core.storage.objects import Entry, ObjectChangedError, RefusedError, StoreError, UnansweredError, Upload
 from fsspeckit.core.storage.s3_options import S3Options, no_credentials, secrets_of, without_secrets
 
 Answer = TypeVar("Answer")
 _ATTEMPTS = 7
 _LONGEST_PAUSE = 5.0
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
-_BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
-_NO_CONNECTION = "HTTP error: error sending request"
-_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
-_THEIRS = (
-    obstore.exceptions.BaseError,
-    botocore.exceptions.ClientError,
-    botocore.exceptions.BotoCoreError,
-    FileNotFoundError,
-    ValueError,
-)
 
 
 # Secrets that were used in this process.
@@ -108,7 +94,7 @@ class S3Objects:
         def ask() -> tuple[bytes, str]:
             answer = obstore.get(self._quick_store, key)
             if answer.meta["size"] > RECORD_LIMIT:
-                raise OSError(f"{self.place}/{key} is too large to be one of ours")
+                raise StoreError(f"{self.place}/{key} is too large to be one of ours")
             return bytes(answer.bytes()), answer.meta["e_tag"] or ""
 
         try:
@@ -127,19 +113,20 @@ class S3Objects:
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
         mode: Any = "create" if etag is None else {"e_tag": etag}
         try:
-            return str(obstore.put(self._quick_store, key, data, mode=mode, use_multipart=False)["e_tag"])
+            store = self._quick_store
+            return str(errors.calmly(lambda: obstore.put(store, key, data, mode=mode, use_multipart=False))["e_tag"])
         except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
             return None
-        except _THEIRS as error:
+        except errors.THEIRS as error:
             ours = self._ours(error, "write", key)
-            if isinstance(ours, FileNotFoundError) or _status(error) == 409:
+            if isinstance(ours, FileNotFoundError) or errors.status_of(error) == 409:
                 return None
             raise ours from None
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         data, _ = self._ask("read", key, lambda: self._range(key, (start, end), {"if_match": etag}))
         if len(data) != end - start:
-            raise OSError(f"{self.place}/{key}: {len(data)} bytes came of the {end - start} asked for")
+            raise StoreError(f"{self.place}/{key}: {len(data)} bytes came of the {end - start} asked for")
         return data
 
     def read_tail(self, key: str, count: int) -> tuple[bytes, Entry]:
@@ -197,24 +184,24 @@ class S3Objects:
             return str(self._client.create_multipart_upload(Bucket=self.bucket, Key=key)["UploadId"])
 
         upload_id = self._ask("begin", key, ask)
-        for upload in self._list_uploads(key) if attempts > 1 else ():
-            if upload.key == key and upload.upload_id != upload_id:
+        for upload in self.list_uploads(key) if attempts > 1 else ():
+            if upload.upload_id != upload_id:
                 self.abort(upload)
         return upload_id
 
-    def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> str:
-        checksum = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes, md5: bytes) -> str:
+        checksum = base64.b64encode(md5).decode()
         part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "ContentMD5": checksum}
         return str(self._ask("write", key, lambda: self._client.upload_part(**part, Body=data))["ETag"])
 
-    def complete(self, upload: Upload) -> bool:
+    def complete(self, upload: Upload) -> str | None:
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(upload.parts, start=1)]
         whole = {**self._named(upload), "MultipartUpload": {"Parts": parts}}
         try:
-            self._ask("complete", upload.key, lambda: self._client.complete_multipart_upload(**whole))
+            answer = self._ask("complete", upload.key, lambda: self._client.complete_multipart_upload(**whole))
         except FileNotFoundError:
-            return False
-        return True
+            return None
+        return str(answer.get("ETag") or "")
 
     def abort(self, upload: Upload) -> None:
         try:
@@ -222,15 +209,13 @@ class S3Objects:
         except FileNotFoundError:
             return
 
-    def list_uploads(self, prefix: str) -> list[Upload]:
-        return self._list_uploads(f"{prefix}/")
-
-    def _list_uploads(self, prefix: str) -> list[Upload]:
+    def list_uploads(self, key: str) -> list[Upload]:
         def ask() -> list[Upload]:
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=prefix)
-            return [Upload(u["Key"], u["UploadId"]) for page in pages for u in page.get("Uploads") or ()]
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key)
+            found = [Upload(u["Key"], u["UploadId"]) for page in pages for u in page.get("Uploads") or ()]
+            return [upload for upload in found if upload.key == key]
 
-        return self._ask("list the uploads of", prefix, ask)
+        return self._ask("list the uploads of", key, ask)
 
     def _named(self, upload: Upload) -> dict[str, str]:
         return {"Bucket": self.bucket, "Key": upload.key, "UploadId": upload.upload_id}
@@ -243,33 +228,24 @@ class S3Objects:
         last = time.monotonic() + 2 * self.options.timeout
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return request()
-            except _THEIRS as error:
+                return errors.calmly(request)
+            except errors.THEIRS as error:
                 ours = self._ours(error, verb, key)
                 if not isinstance(ours, UnansweredError) or attempt == _ATTEMPTS or time.monotonic() > last:
                     raise ours from None
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.1 * 2**attempt)))
         raise AssertionError("the last attempt returns or raises")
 
-    def _ours(self, error: Exception, verb: str, key: str) -> OSError:
-        code, told = _told(error)
+    def _ours(self, error: Exception, verb: str, key: str) -> StoreError:
+        if errors.told(error)[0] == "NoSuchBucket":
+            return StoreError(f"the bucket {self.place} does not exist")
         where = f"{self.place}/{key}"
-        if told == _NO_CONNECTION:
-            told = f"no connection to {self._place[0] or 'AWS'}: {_cause(error)}"
-        text = without_secrets(f"cannot {verb} {where}: {told.rstrip('.: ')}", self._secrets)
-        if code == "NoSuchBucket":
-            return OSError(f"the bucket {self.place} does not exist")
-        if isinstance(error, FileNotFoundError) and error.errno is not None:
-            return PermissionError(text)  # a file with credentials is gone, and not what was asked for
-        if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
-            return FileNotFoundError(text)
-        if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
-            return ObjectChangedError(f"{where} was changed or replaced meanwhile")
-        denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
-        if isinstance(error, denied) or _status(error) in (401, 403) or code in _EXPIRED:
+        ours = errors.in_our_words(error, where, self._place[0] or "AWS")
+        if isinstance(ours, RefusedError):
             _connected.cache_clear()  # whoever comes next looks for credentials anew
-            return PermissionError(text)
-        return UnansweredError(text) if _is_unanswered(error, code) else OSError(text)
+        if isinstance(ours, ObjectChangedError):
+            return ours
+        return type(ours)(without_secrets(f"cannot {verb} {where}: {ours}", self._secrets))
 
     @cached_property
     def _session(self) -> Any:
@@ -294,8 +270,8 @@ class S3Objects:
             credentials = self._session.get_credentials()
             if credentials is not None:
                 credentials.get_frozen_credentials()  # a role is only now asked for
-        except (*_THEIRS, OSError) as error:
-            raise OSError(f"cannot find credentials for {self.place}: {_one_line(str(error))}") from None
+        except (*errors.THEIRS, OSError) as error:
+            raise OSError(f"cannot find credentials for {self.place}: {errors.one_line(str(error))}") from None
         if credentials is None:
             raise no_credentials(self.place)
         return credentials
@@ -406,43 +382,3 @@ class S3Objects:
 
 def _entry(meta: Any) -> Entry:
     return Entry(meta["path"], meta["size"], meta["e_tag"] or "", int(meta["last_modified"].timestamp() * 1e9))
-
-
-def _told(error: Exception) -> tuple[str, str]:
-    """The store's code for what went wrong, and its words in one line."""
-    if isinstance(error, botocore.exceptions.ClientError):
-        said = error.response.get("Error", {})
-        return str(said.get("Code", "")), f"{said.get('Code', '')} {said.get('Message', '')}".strip()
-    text = str(error)
-    match = _CODE.search(text)
-    if match:
-        return match[1], f"{match[1]} {match[2] or ''}".strip()
-    first = _one_line(text)
-    return "", (first.partition(" - ")[2] or first).removeprefix("Server returned non-2xx status code: ")
-
-
-def _one_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
-
-
-def _cause(error: Exception) -> str:
-    """Why nothing was sent, or no answer came: the system's word for it is in what obstore shows of its source."""
-    causes = _CAUSE.findall(str(error))
-    return causes[-1] if causes else "it took too long" if "TimedOut" in str(error) else "nothing came back"
-
-
-def _status(error: Exception) -> int | None:
-    if isinstance(error, botocore.exceptions.ClientError):
-        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    match = _STATUS.search(str(error))
-    return int(match[1]) if match else None
-
-
-def _is_unanswered(error: Exception, code: str) -> bool:
-    status = _status(error)
-    if status == 501:  # it will never be done
-        return False
-    if status is None:
-        network = (botocore.exceptions.HTTPClientError, obstore.exceptions.GenericError)
-        return isinstance(error, network) and not isinstance(error, botocore.exceptions.SSLError)
-    return status >= 500 or status == 429 or code in _BUSY

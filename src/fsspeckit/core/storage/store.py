@@ -1,7 +1,7 @@
-"""A bucket as a storage: folders are what the keys in it say.
+"""A bucket as a storage. Its folders are the prefixes of its keys.
 
-There are no renames, modes or locks. A new file is an upload to its final key (`uploading`), and `commit` completes it
-after its one compare-and-swap; so the disks' steps of a commit have no counterpart here and are not asked for.
+There are no renames, modes or locks. A staged file is an upload to its final key (`uploading`). Nobody sees it until
+the commit completes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -20,22 +20,22 @@ import pyarrow.fs
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage.base import copy_bytes, skipped_folder
+from fsspeckit.core.storage.base import Storage, skipped_folder
 from fsspeckit.core.storage.objects import Entry, Objects, Upload
 from fsspeckit.core.storage.pinned import PinnedFile, PinnedSource, TailFile
 from fsspeckit.core.storage.uploading import INTENT, ScratchFile, UploadFile, tail_of
 
-HOME = ".fsspeckit-"
 
-
-class StoreStorage:
+class StoreStorage(Storage):
     """The objects of a bucket. Every range that is read of a file is of the version that was listed."""
 
-    renames_atomically = False
+    commits_by = "upload"
 
-    def __init__(self, objects: Objects, lease: float = 20, heartbeat: float = 5, *, travelled: bool = False) -> None:
-        self.lease_options, self._travelled = (lease, heartbeat), travelled
+    def __init__(self, objects: Objects, lease: float = 20, heartbeat: float = 5) -> None:
+        self.lease_options = (lease, heartbeat)
         self.objects = objects
+        self._is_copy = False
+        self._data_sets: dict[str, str] = {}
         self._process = os.getpid()
         self._known: dict[str, Entry] = {}
         self._staged: dict[str, UploadFile] = {}
@@ -45,7 +45,7 @@ class StoreStorage:
         return f"StoreStorage({self.objects.place!r})"
 
     def __reduce__(self) -> Any:
-        return _arrived, (self.objects, *self.lease_options)
+        return _in_other_process, (self.objects, *self.lease_options, self._data_sets)
 
     def url(self, key: str) -> str:
         return f"{self.objects.place}/{key}"
@@ -84,20 +84,12 @@ class StoreStorage:
                     break
         return iter(sorted(named))
 
-    def above(self, root: str) -> list[str]:
-        """The folders above one, the outermost first."""
-        parts = root.split("/")
-        return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-
     def stat(self, path: str) -> FileInfo | None:
         entry = self.objects.stat(path)
         if entry is None:
             return None
         self._known[path] = entry
         return _info(path, entry)
-
-    def resolve(self, path: str) -> str:
-        return path
 
     def is_dir(self, path: str) -> bool:
         return bool(self._entries(path)) if self._is_looked_at(path) else bool(self.objects.list_names(path))
@@ -106,21 +98,11 @@ class StoreStorage:
         """Is there an object of that name? One with others below it is the mark of a folder."""
         return not self.is_dir(path) and self.objects.stat(path) is not None
 
-    def is_link(self, path: str) -> bool:
-        return False
-
-    def is_plain(self, path: str) -> bool:
-        return self.is_file(path)
-
     def names(self, folder: str) -> list[str]:
         if not self._is_looked_at(folder):
             return self.objects.list_names(folder)
         start = len(folder) + 1
         return sorted({e.key[start:].partition("/")[0] for e in self._entries(folder)} - {""})
-
-    def present(self, folder: str, names: Sequence[str]) -> list[str]:
-        there = set(self.names(folder))
-        return [name for name in names if name in there]
 
     def _is_looked_at(self, root: str) -> bool:
         seen: str | None = getattr(self._looks, "root", None)
@@ -135,7 +117,7 @@ class StoreStorage:
         staged = self._staged.get(path)
         if staged is not None:
             return pa.PythonFile(TailFile(staged.size, staged.tail), mode="r")
-        if posixpath.basename(posixpath.dirname(posixpath.dirname(path))).startswith(HOME):
+        if posixpath.dirname(path) in self._data_sets:
             elsewhere = tail_of(self.objects, f"{path}{INTENT}")
             if elsewhere is not None:
                 return pa.PythonFile(TailFile(*elsewhere), mode="r")
@@ -143,9 +125,6 @@ class StoreStorage:
 
     def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
         source.expect(ranges)
-
-    def open_input_end(self, path: str) -> Any:
-        return self.open_input(path)
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
         """Every range is asked for by the ETag that is known, so it remains to see whether that is still this one."""
@@ -160,15 +139,19 @@ class StoreStorage:
         if info.etag:
             self._known.setdefault(path, Entry(path, info.size, info.etag, info.mtime_ns))
 
+    def stage(self, staging: str, root: str) -> None:
+        """Files that are written into the folder `staging` are uploads to the data set at `root`."""
+        self._data_sets[staging] = root
+
     def open_output(self, path: str, final: str = "") -> Any:
         """A file of a session. With `final`, its place in the data set, an upload that the session commits."""
         if os.getpid() != self._process:
             raise OSError("a forked child cannot commit its parent's merge")
         if not final:
             return ScratchFile(self.objects, path)
-        staging = posixpath.dirname(path)
-        home = posixpath.dirname(staging)
-        root = posixpath.join(posixpath.dirname(home), posixpath.basename(home).removeprefix(HOME))
+        root = self._data_sets.get(posixpath.dirname(path))
+        if root is None:
+            raise OSError(f"{self.url(path)} belongs to no session that is under way")
         if posixpath.join(root, final) in self._known:
             raise ArgumentError(
                 f"{self.url(root)}/{final} is there already, and in an object store a file is not written in place: "
@@ -179,35 +162,23 @@ class StoreStorage:
             earlier.give_up()
             self.objects.abort(earlier.begun)
         key = posixpath.join(root, final)
-        self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", key, travelled=self._travelled)
+        self._staged[path] = UploadFile(self.objects, f"{path}{INTENT}", key, keeps_tail=self._is_copy)
         return self._staged[path]
 
-    def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
-        copy_bytes(source, sink, offset, length)
-
     def receipt(self, path: str) -> str | None:
-        """What the commit needs to know of a closed output, in words that travel between processes."""
         staged = self._staged.get(path)
         upload = staged.upload if staged is not None else None
         if upload is None:
             return None
-        return json.dumps([upload.key, upload.upload_id, upload.parts, upload.size])
+        return json.dumps([upload.key, upload.upload_id, upload.parts, upload.size, upload.etag])
 
-    def forget(self, staging: str) -> list[Upload]:
-        """Write no more to the files of a session; the uploads that it began in this process."""
+    def end_staging(self, staging: str) -> list[Upload]:
+        """Write no more to the files of a session; returns the uploads that it began in this process."""
+        self._data_sets.pop(staging, None)
         files = [self._staged.pop(p) for p in list(self._staged) if posixpath.dirname(p) == staging]
         for file in files:
             file.give_up()
         return [file.begun for file in files]
-
-    def read_bytes(self, path: str) -> bytes:
-        found = self.objects.get(path)
-        if found is None:
-            raise FileNotFoundError(2, "no such object", self.url(path))
-        return found[0]
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        self.objects.put(path, data)
 
     def remove(self, path: str) -> None:
         self.objects.delete([path])
@@ -216,52 +187,18 @@ class StoreStorage:
         self.objects.delete([entry.key for entry in self.objects.list_all(folder)])
 
     def filesystem(self) -> pyarrow.fs.FileSystem:
-        """For PyArrow's scan."""
         return pyarrow.fs.PyFileSystem(_Handler(self))
 
-    def make_folder(self, path: str) -> list[str]:
-        """Nothing to do: a folder is there with the first key in it."""
-        return []
 
-    def remove_folder(self, path: str) -> None:
-        """Nothing to do: a folder is gone with the last key in it."""
-
-    def sync_file(self, path: str) -> None:
-        """Nothing to do: what a store has answered for is stored."""
-
-    def syncing(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def sync_folder(self, path: str) -> None:
-        """Nothing to do: there are no folders to sync."""
-
-    def copy_mode(self, source: str, target: str) -> None:
-        """Nothing to do: objects have no mode."""
-
-    def check_lockable(self, root: str) -> None:
-        self._of_disks("lock")
-
-    def rename(self, source: str, target: str) -> None:
-        self._of_disks("rename")
-
-    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Any:
-        self._of_disks("lock")
-
-    def claim(self, folder: str) -> Callable[[], None] | None:
-        self._of_disks("claim")
-
-    def _of_disks(self, step: str) -> NoReturn:
-        raise io.UnsupportedOperation(f"{step}: an object store has none; commits to it go by its head object")
-
-
-def _arrived(objects: Objects, lease: float, heartbeat: float) -> StoreStorage:
-    """The storage in another process."""
-    return StoreStorage(objects, lease, heartbeat, travelled=True)
+def _in_other_process(objects: Objects, lease: float, heartbeat: float, data_sets: dict[str, str]) -> StoreStorage:
+    copy = StoreStorage(objects, lease, heartbeat)
+    copy._is_copy, copy._data_sets = True, dict(data_sets)
+    return copy
 
 
 def upload_of(receipt: str) -> Upload:
-    key, upload_id, parts, size = json.loads(receipt)
-    return Upload(key, upload_id, tuple(parts), size)
+    key, upload_id, parts, size, etag = json.loads(receipt)
+    return Upload(key, upload_id, tuple(parts), size, etag)
 
 
 def _info(path: str, entry: Entry) -> FileInfo:

@@ -1,4 +1,4 @@
-"""Open files on their way to the disk, while others are computed."""
+"""Files are written to the disk by threads while the next ones are computed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import os
 import threading
 from concurrent.futures import Future, wait
-from functools import cache
 from typing import Self
 
 from fsspeckit.core.parallel import Threads
@@ -16,15 +15,21 @@ _AT_ONCE = 4
 
 
 class Syncs:
-    """A few at once, and whoever adds more waits. When it ends, all are on the disk, or an error tells which is not."""
+    """Syncs open files, a few at once; `add` waits while there are more. At the end all files are durable, or the
+    first error is raised."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._room = threading.BoundedSemaphore(2 * _AT_ONCE)
-        self._under_way: list[Future[None]] = []
+        self._threads = Threads(_AT_ONCE, thread_name_prefix="fsspeckit-sync")
+        self._futures: list[Future[None]] = []
 
     def add(self, handle: int) -> None:
+        if os.getpid() != self._process:  # a forked child has none of the threads
+            sync(handle)
+            return
         self._room.acquire()
-        self._under_way.append(_threads().submit(self._sync, handle))
+        self._futures.append(self._threads.submit(self._sync, handle))
 
     def _sync(self, handle: int) -> None:
         try:
@@ -36,19 +41,13 @@ class Syncs:
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        wait(self._under_way)
+        if os.getpid() != self._process:
+            return
+        wait(self._futures)
+        self._threads.shutdown(wait=False)
         if error_type is None:
-            for done in self._under_way:
-                done.result()
-
-
-@cache
-def _threads() -> Threads:
-    """They stay: to start one takes longer than to sync a small file."""
-    return Threads(_AT_ONCE, thread_name_prefix="fsspeckit-sync")
-
-
-os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child has none of them
+            for future in self._futures:
+                future.result()
 
 
 def sync(handle: int) -> None:

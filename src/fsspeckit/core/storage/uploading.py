@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import tempfile
@@ -25,9 +26,9 @@ class UploadFile(io.RawIOBase):
     writer finds its uploads by these intents, and never touches those of other programs.
     """
 
-    def __init__(self, objects: Objects, intent: str, key: str, *, travelled: bool = False) -> None:
-        self._objects, self._intent, self._key, self._travelled = objects, intent, key, travelled
-        self._buffer, self._parts, self._last = bytearray(), list[str](), b""
+    def __init__(self, objects: Objects, intent: str, key: str, *, keeps_tail: bool = False) -> None:
+        self._objects, self._intent, self._key, self._keeps_tail = objects, intent, key, keeps_tail
+        self._buffer, self._parts, self._hashes, self._last = bytearray(), list[str](), list[bytes](), b""
         self._is_given_up = False
         self.size = 0
         self.upload: Upload | None = None
@@ -61,9 +62,9 @@ class UploadFile(io.RawIOBase):
             return
         if self._buffer or not self._parts:
             self._send(bytes(self._buffer))
-        if self._travelled:  # the driver reads the footer before it commits
+        if self._keeps_tail:  # the driver reads the footer before it commits
             self._intend({"key": self._key, "size": self.size, "tail": base64.b64encode(self.tail).decode()})
-        self.upload = Upload(self._key, self._upload_id, tuple(self._parts), self.size)
+        self.upload = Upload(self._key, self._upload_id, tuple(self._parts), self.size, self._etag)
         self._buffer.clear()
 
     def _intend(self, words: dict[str, Any]) -> None:
@@ -80,9 +81,18 @@ class UploadFile(io.RawIOBase):
         length = int.from_bytes(self._last[-8:-4], "little") + 8
         return self._last[-length:] if length <= len(self._last) else self._last
 
+    @property
+    def _etag(self) -> str:
+        """A hash of the hashes of the parts, in stores that take the hash of a part as its ETag."""
+        if [part.strip('"') for part in self._parts] != [md5.hex() for md5 in self._hashes]:
+            return ""
+        return f"{hashlib.md5(b''.join(self._hashes), usedforsecurity=False).hexdigest()}-{len(self._parts)}"
+
     def _send(self, data: bytes) -> None:
+        md5 = hashlib.md5(data, usedforsecurity=False).digest()
         try:
-            self._parts.append(self._objects.put_part(self._key, self._upload_id, len(self._parts) + 1, data))
+            self._parts.append(self._objects.put_part(self._key, self._upload_id, len(self._parts) + 1, data, md5))
+            self._hashes.append(md5)
         except BaseException:
             self.give_up()
             raise

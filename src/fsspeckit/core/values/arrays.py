@@ -18,11 +18,11 @@ from fsspeckit.core.values import nested
 from fsspeckit.core.values.equality import identical
 
 
-class DoesNotFit(Exception):
+class ValueDoesNotFit(Exception):
     """A value did not survive the cast; `args[0]` is an example."""
 
 
-class NullWithin(DoesNotFit):
+class NullWithin(ValueDoesNotFit):
     """A nested value has a null where the type requires a value."""
 
 
@@ -157,7 +157,7 @@ def castable(source: pa.DataType, dtype: pa.DataType) -> bool:
 
 
 def cast(array: Any, dtype: pa.DataType) -> Any:
-    """Cast a plain array or chunked array to another plain type; `DoesNotFit` unless every value survives.
+    """Cast a plain array or chunked array to another plain type; `ValueDoesNotFit` unless every value survives.
 
     A struct's field that the type lacks is dropped if it holds nothing but nulls, and one that it adds is null.
     """
@@ -165,8 +165,8 @@ def cast(array: Any, dtype: pa.DataType) -> Any:
         return _cast(array, dtype)
     except NullWithin:
         raise NullWithin(_example(array, dtype)) from None
-    except (DoesNotFit, pa.ArrowInvalid):
-        raise DoesNotFit(_example(array, dtype)) from None
+    except (ValueDoesNotFit, pa.ArrowInvalid):
+        raise ValueDoesNotFit(_example(array, dtype)) from None
 
 
 def _cast(array: Any, dtype: pa.DataType) -> Any:
@@ -179,13 +179,13 @@ def _cast(array: Any, dtype: pa.DataType) -> Any:
     if t.is_null(dtype) and array.null_count == len(array):
         return pa.nulls(len(array))
     if family(array.type) != family(dtype):
-        raise DoesNotFit
+        raise ValueDoesNotFit
     if t.is_nested(dtype) and not t.is_union(dtype):
         return _cast_nested(array, dtype)
     result = _convert(array, dtype)
     if identical(_convert(result, array.type), array):
         return result
-    raise DoesNotFit
+    raise ValueDoesNotFit
 
 
 def nothing(length: int, dtype: pa.DataType) -> pa.Array:
@@ -203,7 +203,7 @@ def _cast_nested(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if t.is_struct(dtype):
         values = _by_name(values, array.type, dtype)
     if t.is_fixed_size_list(dtype) and (lengths[~mask.to_numpy(zero_copy_only=False)] != dtype.list_size).any():
-        raise DoesNotFit
+        raise ValueDoesNotFit
     values = [_cast(value, field.type) for value, field in zip(values, fields, strict=True)]
     missing = mask.true_count if t.is_struct(dtype) else 0
     if any(not field.nullable and value.null_count > missing for value, field in zip(values, fields, strict=True)):
@@ -233,10 +233,10 @@ def _requires(dtype: pa.DataType) -> bool:
 def _by_name(values: list[pa.Array], source_type: pa.DataType, dtype: pa.DataType) -> list[pa.Array]:
     """A struct's children in another one's order."""
     if not has_names(source_type) or not has_names(dtype):
-        raise DoesNotFit
+        raise ValueDoesNotFit
     own = dict(zip((f.name for f in source_type), values, strict=True))
     if any(own[name].null_count < len(own[name]) for name in own.keys() - {f.name for f in dtype}):
-        raise DoesNotFit
+        raise ValueDoesNotFit
     length = len(values[0]) if values else 0
     return [own.get(f.name, pa.nulls(length)) for f in dtype]
 
@@ -274,7 +274,7 @@ def _example(array: Any, dtype: pa.DataType) -> Any:
 def _survives(array: Any, dtype: pa.DataType) -> bool:
     try:
         _cast(array, dtype)
-    except (DoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (ValueDoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
 

@@ -99,6 +99,26 @@ def order_values(column: Any) -> list[Any]:
     return list(array.to_pylist())
 
 
+def of_order_value(value: Any, dtype: pa.DataType) -> pa.Scalar:
+    """The value of a plain type that `order_values` gives this for.
+
+    >>> of_order_value(19723, pa.date32())
+    <pyarrow.Date32Scalar: datetime.date(2024, 1, 1)>
+    """
+    if value is None:
+        return pa.scalar(None, dtype)
+    if t.is_temporal(dtype) and not t.is_date(dtype):
+        width = pa.int32() if t.is_time32(dtype) else pa.int64()
+        return pa.array([value // _NANOS[dtype.unit]], width).view(dtype)[0]
+    if t.is_date(dtype):
+        return pa.array([value], pa.int32()).view(pa.date32()).cast(dtype)[0]
+    if t.is_string(dtype) or t.is_large_string(dtype):
+        return pa.array([value], pa.binary()).cast(dtype)[0]
+    if t.is_boolean(dtype):
+        return pa.scalar(bool(value), dtype)
+    return pa.scalar(float(value) if t.is_floating(dtype) else value, dtype)
+
+
 def _scaled(values: list[int | None], factor: int) -> list[int | None]:
     return [None if v is None else v * factor for v in values]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +11,10 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.values import arrays, calendars, collations
+from fsspeckit.core.values import arrays, calendars, collations, zones
 from fsspeckit.core.values.calendars import Calendar
 from fsspeckit.core.values.equality import lacks_required
+from fsspeckit.core.values.mixed import mixed_types
 from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, unify
 
 _MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
@@ -96,31 +97,91 @@ def _merged(known: pa.Field, field: pa.Field, first: str, second: str) -> pa.Fie
     return known.with_type(dtype).with_nullable(known.nullable or field.nullable)
 
 
-def shape_of(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> Shape:
-    """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones."""
+def shape_of(
+    target: Target,
+    source: pa.Schema,
+    key_columns: Sequence[str],
+    source_timezone: Callable[[], str | None] = lambda: None,
+) -> Shape:
+    """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones.
+
+    Times of the source without a zone become instants in `source_timezone`, which is asked for only where there are
+    any; if it is `None`, they are refused.
+    """
     check_columns(target, source, key_columns)
     _check_partitions(target, source)
     for field in source:
         _check_storable(field.name, field.type)
-    for footer in target.files.kinds:
+    for footer in target.files.templates:
         collations.check_keys(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
-        columns = source.with_metadata(calendars.without_flags(source.metadata))
+        columns = zones.unmarked(source.with_metadata(calendars.without_flags(source.metadata)))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
     fields = [f.with_type(merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
     schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
     old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
-    shape = Shape(schema, target.stored, tuple(key_columns), target.partition_columns, target.int96, old_instants=old)
+    found = {f.name: _zone_of(f, source.field(f.name), target, source_timezone) for f in schema}
+    local = {name: zone for name, zone in found.items() if zone is not None}
+    int96 = target.int96
     for field in schema:
-        _check_castable(field, source.field(field.name), field.name in shape.int96)
-    return shape
+        _check_castable(field, source.field(field.name), field.name in int96, field.name in local)
+    return Shape(
+        schema,
+        target.stored,
+        tuple(key_columns),
+        target.partition_columns,
+        int96,
+        old_instants=old,
+        local_times=local,
+        mixed=mixed_types((footer.schema for footer in one_of_each_schema(target.files.templates)), schema),
+    )
+
+
+def _zone_of(
+    field: pa.Field, source: pa.Field, target: Target, source_timezone: Callable[[], str | None]
+) -> str | None:
+    """The zone of the source's times in a column of instants; `None` where there are no such times."""
+    dtype, int96 = arrays.plain_type(source.type), field.name in target.int96
+    if _assumed(dtype, field, int96) == dtype:
+        return None
+    mark = zones.int96_mark(source)
+    if mark == "all":
+        return "UTC"
+    zone = source_timezone()
+    if int96 and zone in (None, "UTC"):  # Arrow reads INT96 as plain times, in UTC
+        return None
+    if int96 and t.is_nested(dtype):
+        if True in zones.zones_of(dtype):  # Spark's own: the others are TIMESTAMP_NTZ in the target, too
+            return None
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {source.type} in the source, and the target holds instants (INT96) within it. "
+            "Give the times within a zone: cast them in the source."
+        )
+    if mark is not None:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is INT96 in some files of the source, which are instants, and in others a time "
+            f"without a zone; in the target it is {field.type}. Bring the source's files to one type first."
+        )
+    if zone is None:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {source.type} in the source, which has no time zone, and {field.type} in the "
+            "target, which holds instants. Name the zone of the source's times by source_timezone "
+            "(--source-timezone), such as 'Europe/Berlin' or 'UTC', or cast the column."
+        )
+    return zone
+
+
+def _assumed(dtype: pa.DataType, field: pa.Field, int96: bool) -> pa.DataType:
+    """A plain source type with zones where the target holds instants."""
+    target = arrays.plain_type(field.type)
+    return zones.assumed_type(dtype, zones.zoned_type(target) if int96 else target)
 
 
 def _old_instants(target: Target, name: str) -> str | None:
     """A file of another calendar that may hold instants before 1900 in a column."""
-    if not any(footer.calendar for footer in target.files.kinds):
+    if not any(footer.calendar for footer in target.files.templates):
         return None
     for footer in target.files:
         if not footer.calendar or name not in footer.schema.names:
@@ -206,8 +267,9 @@ def _columns_message(missing: list[str], extra: list[str]) -> str:
     )
 
 
-def _check_castable(field: pa.Field, source: pa.Field, int96: bool) -> None:
+def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool) -> None:
     dtype = arrays.plain_type(source.type)
+    dtype = _assumed(dtype, field, int96) if local_times else dtype
     if not arrays.castable(arrays.zoneless_type(dtype) if int96 else dtype, arrays.plain_type(field.type)):
         raise _not_comparable(field.name, source.type, field.type)
 
@@ -227,7 +289,7 @@ def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> 
         raise _not_comparable(name, column.type, target) from None
     try:
         arrays.cast(arrays.plain(column), arrays.plain_type(target))
-    except arrays.DoesNotFit:
+    except arrays.ValueDoesNotFit:
         return common
     return arrays.plain_type(target)
 
@@ -247,6 +309,9 @@ def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
 
 def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.ChunkedArray:
     dtype, values = arrays.plain_type(field.type), arrays.plain(column)
+    if field.name in shape.local_times:
+        assumed = _assumed(values.type, field, field.name in shape.int96)
+        values = _as_instants(values, assumed, field, shape.local_times[field.name])
     if field.name in shape.int96:
         values = values.cast(arrays.zoneless_type(values.type))
     try:
@@ -254,7 +319,7 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
         lacking = lacks_required(result)
     except arrays.NullWithin:
         lacking = True
-    except arrays.DoesNotFit as error:
+    except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {field.name!r} is {column.type} in the source and {field.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
@@ -271,6 +336,15 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
             f"{_MAY_BE_NULL}"
         )
     return arrays.filled_beneath_nulls(result)
+
+
+def _as_instants(values: pa.ChunkedArray, dtype: pa.DataType, field: pa.Field, zone: str) -> pa.ChunkedArray:
+    try:
+        return zones.as_instants(values, dtype, zone)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} has a time that is no instant of {dtype} in {zone}: {error}. Change the value."
+        ) from error
 
 
 def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""The DuckDB engine: keys meet in SQL, which spills; sources may be queries; all else is as in any single process."""
+"""The DuckDB engine: keys are matched in SQL, which spills; sources may be queries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import duckdb
 
 from fsspeckit.core.engine import Source
-from fsspeckit.core.local import LocalEngine
-from fsspeckit.core.spool.keyset import KeySet
-from fsspeckit.core.spool.parts import Spool
+from fsspeckit.core.local_engine import LocalEngine
+from fsspeckit.core.match.key_index import KeySet
+from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.keys import SqlKeys
 from fsspeckit.datasets.duckdb.source import open_source

@@ -40,25 +40,24 @@ _creating = threading.Lock()
 
 
 class DuckDBDatasetIO(TableIO):
-    """Merge with DuckDB: the source spills to disk when it is larger than DuckDB's `memory_limit`.
+    """Merge with DuckDB. A source larger than DuckDB's `memory_limit` spills to disk.
 
-    Sources: all that PyArrow's takes, a DuckDB relation, and SQL text as `source_sql=`. Relations and SQL are streamed,
-    never held as one table. They run on your connection itself and see its temporary tables and its transaction:
+    Sources: everything that `PyArrowDatasetIO` accepts, a DuckDB relation, and SQL text as `source_sql=`. Relations and
+    SQL are streamed. They run on your own connection and see its temporary tables and its transaction:
 
-    - DuckDB reads one result of a connection at a time. Merges wait for each other. A result that you have not read
-      to its end is over when the query starts (DuckDB 1: its other rows are gone), or the merge is refused (DuckDB 2).
-      A statement of yours while the query is read makes the merge fail (DuckDB 1) or is refused itself (DuckDB 2).
-      Give each thread a connection of its own: `DuckDBDatasetIO(connection.cursor())`.
-    - If the query fails while it runs, DuckDB aborts the transaction that is open on the connection: roll it back.
-    - Tables are those that the connection knows; Python variables are not looked at, so `register` what you need.
+    - A DuckDB connection has one open result at a time, so merges on one connection wait for each other. If you have
+      not read a result to its end, the query closes it (DuckDB 1: its remaining rows are lost) or the merge is refused
+      (DuckDB 2). If you run a statement while the query is read, the merge fails (DuckDB 1) or the statement is refused
+      (DuckDB 2). Give each thread its own connection: `DuckDBDatasetIO(connection.cursor())`.
+    - If the query fails, DuckDB aborts the transaction that is open on the connection: roll it back.
+    - SQL sees the tables of the connection, not Python variables: `register` what you need.
 
     Args:
-        connection: yours is used through a cursor and left as it was found; its `memory_limit` and `temp_directory`
-            say how much is held and where the rest goes. Without one there is a private database in memory, which
-            spills into the system's temporary directory.
-        filesystem: an fsspec filesystem for the target.
-        storage_options: how a store is reached, as of `fsspeckit.merge`.
-        use_merge: `None` uses DuckDB's MERGE from 1.4.0 on, `True` insists on it, `False` uses a join and UNION ALL.
+        connection: used through a cursor and left unchanged; its `memory_limit` and `temp_directory` apply. Without
+            one, a private in-memory database is used, which spills to the system's temporary directory.
+        filesystem: an fsspec file system for the target.
+        storage_options: how to reach a store, as in `fsspeckit.merge`.
+        use_merge: `None` uses DuckDB's MERGE from 1.4.0 on, `True` requires it, `False` uses a join and UNION ALL.
 
     >>> import pyarrow as pa
     >>> io = DuckDBDatasetIO()
@@ -95,7 +94,7 @@ class DuckDBDatasetIO(TableIO):
         use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[MergeOptions],
     ) -> MergeResult:
-        """See `DatasetIO.merge`. `source_sql` is one query to take the source from; `use_merge` as of the class."""
+        """See `DatasetIO.merge`. `source_sql` is a query that returns the source; `use_merge` overrides the class's."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
             return io.merge(_source(data, source_sql), _path(path), strategy, key_columns, partition_columns, **options)
 
@@ -111,7 +110,7 @@ class DuckDBDatasetIO(TableIO):
         use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
-        """See `DatasetIO.plan`; `source_sql` and `use_merge` as of `merge`."""
+        """See `DatasetIO.plan`; `source_sql` and `use_merge` as in `merge`."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
             return io.plan(_source(data, source_sql), _path(path), strategy, key_columns, partition_columns, **options)
 
@@ -125,7 +124,7 @@ class DuckDBDatasetIO(TableIO):
         source_sql: str | None = None,
         **options: Unpack[WriteDatasetOptions],
     ) -> WriteResult:
-        """See `DatasetIO.write_dataset`; `source_sql` as of `merge`."""
+        """See `DatasetIO.write_dataset`; `source_sql` as in `merge`."""
         with self._call("WRITE", path) as io:
             return io.write_dataset(_source(data, source_sql), _path(path), mode, partition_columns, **options)
 
@@ -140,13 +139,13 @@ class DuckDBDatasetIO(TableIO):
         use_merge: bool | None = _AS_CONSTRUCTED,
         **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
-        """See `DatasetIO.write_parquet_dataset`; `source_sql` and `use_merge` as of `merge`."""
+        """See `DatasetIO.write_parquet_dataset`; `source_sql` and `use_merge` as in `merge`."""
         name = "WRITE" if strategy is None else "MERGE"
         with self._call(name, path, strategy, key_columns, use_merge) as io:
             return io.write_parquet_dataset(_source(data, source_sql), _path(path), strategy, key_columns, **options)
 
     def close(self) -> None:
-        """Close the private database, if there is one. A connection that was given is left open."""
+        """Close the private database, if there is one. A connection that you passed stays open."""
         with _creating:
             own, self._own = self._own, None
         if own is not None:
@@ -172,7 +171,7 @@ class DuckDBDatasetIO(TableIO):
     def _call(
         self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _AS_CONSTRUCTED
     ) -> Iterator[DatasetIO[pa.Table]]:
-        """One call, with or without MERGE as it asks for; DuckDB's errors become ours."""
+        """Run one call with its own `use_merge`, and translate DuckDB's errors."""
         engine = self._engine
         if use_merge is not _AS_CONSTRUCTED:
             check_use_merge(use_merge)
@@ -204,7 +203,7 @@ def _check_connection(connection: Any) -> None:
 
 
 def _private_database() -> Any:
-    """In memory; what does not fit goes to the system's temporary directory rather than to the working directory."""
+    """An in-memory database that spills to the system's temporary directory, not to the working directory."""
     spill = os.path.join(tempfile.gettempdir(), f"fsspeckit-duckdb-{uuid.uuid4().hex}")
     return duckdb.connect(":memory:", config={"temp_directory": spill})
 
@@ -214,9 +213,8 @@ def _translated(operation: str, path: str, strategy: Any, key_columns: Any) -> I
     try:
         yield
     except duckdb.Error as error:
-        logger.error(
-            "%s operation failed: %s: %s (strategy=%s, path=%s)", operation, type(error).__name__, error, strategy, path
-        )
+        where = ", ".join([f"strategy={strategy}", f"path={path}", *getattr(error, "__notes__", ())])
+        logger.error("%s operation failed: %s: %s (%s)", operation, type(error).__name__, error, where)
         raise DatasetMergeError(
             f"{operation} operation failed: {error}",
             strategy=strategy,

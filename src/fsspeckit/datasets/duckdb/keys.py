@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.model import Match, MergeStrategy, Scan
-from fsspeckit.core.parallel import ahead
-from fsspeckit.core.plan.confirm import KeyBatch, read_keys
-from fsspeckit.core.spool.hits import HITS, Hits, Meeting, write_hits
-from fsspeckit.core.spool.keyset import Counts
-from fsspeckit.core.spool.parts import RowId, Spool
+from fsspeckit.core.match.hits import HITS, Hits, MatchResult, write_hits
+from fsspeckit.core.match.key_index import Counts
+from fsspeckit.core.match.key_reader import KeyBatch, read_keys
+from fsspeckit.core.model import Match, Scan
+from fsspeckit.core.parallel import prefetch_map
+from fsspeckit.core.rows.spool import RowId, Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.duckdb import sql
 from fsspeckit.datasets.duckdb.workspace import Workspace
@@ -32,10 +33,12 @@ MERGE_ROWS = 1_000_000
 LEAST_MERGE_ROWS = 10_000
 # Keys of the target that are none of so few are not even put into a table: ten million of them took 320 MB.
 FEW_ROWS = 100_000
+# The log line of a MERGE that failed names no more files than this.
+_NAMED_FILES = 10
 
 
 class SqlKeys:
-    """`core.spool.keyset.KeySet`: the canonical keys of the source in a temporary table, with their row numbers."""
+    """`core.match.key_index.KeySet`: the canonical keys of the source in a temporary table, with their row numbers."""
 
     def __init__(self, workspace: Workspace, spool: Spool, native: bool) -> None:
         self._workspace, self._spool, self._native = workspace, spool, native
@@ -55,23 +58,29 @@ class SqlKeys:
         firsts = self._workspace.run(f"SELECT row, count(*) OVER () FROM ({query}) ORDER BY row ASC LIMIT 5")
         return (firsts[0][1] if firsts else 0), self._spool.row_ids([row for row, _ in firsts])
 
-    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
-        target = self._load(location, scans)
+    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
         merge = self._merge_using_duckdb_merge if self._native else self._merge_using_union_all
-        rows, updated, inserted = merge(target, strategy)
-        if not strategy.updates:  # then nobody was asked which source row a key met
+        try:
+            target = self._load(location, scans)
+            rows, updated, inserted = merge(target, actions)
+        except duckdb.Error as error:
+            error.add_note(_files_note([location.show(scan.footer.path) for scan in scans]))
+            raise
+        if not actions.changes_matched:  # then the statement did not pair target rows with source rows
             rows = sql.matched_rows(target, self._source, len(self._keys), len(self._partitions))
         paths = [scan.footer.path for scan in scans]
         counts = self._counts(rows, paths)
-        if strategy.updates and sum(sum(groups.values()) for groups in counts.values()) != updated:
+        if actions.changes_matched and sum(sum(groups.values()) for groups in counts.values()) != updated:
             raise DatasetMergeError(
                 f"MERGE operation failed: {updated} rows were updated, but the positions say otherwise. "
                 "This is a bug in fsspeckit; nothing was changed.",
                 operation="match",
             )
-        match = Match(counts, self._met(rows, inserted if strategy.inserts else None), *self._moved(rows))
-        runs = tuple(write_hits(self._spool.store, self._hits(rows)))
-        return Meeting(match, Hits(self._spool.store, runs, {path: number for number, path in enumerate(paths)}))
+        match = Match(counts, self._matched_keys(rows, inserted if actions.inserts else None), *self._moved(rows))
+        hit_files = tuple(write_hits(self._spool.store, self._hits(rows)))
+        return MatchResult(
+            match, Hits(self._spool.store, hit_files, {path: number for number, path in enumerate(paths)})
+        )
 
     def _load(self, location: Location, scans: Sequence[Scan]) -> str:
         """The scanned keys with their positions, in a table; rows with a null key match nothing and stay out."""
@@ -84,16 +93,16 @@ class SqlKeys:
         positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64())]
         columns = pa.schema([*self._columns, *positions, ("source_row", pa.int64())])
         target = self._workspace.create_like("target", columns)
-        for table in _gathered(ahead(read, _split(scans), 2)):
+        for table in _gathered(prefetch_map(read, _split(scans), 2)):
             self._workspace.insert(target, table.select(columns.names))
         return target
 
-    def _merge_using_duckdb_merge(self, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
+    def _merge_using_duckdb_merge(self, target: str, actions: Actions) -> tuple[str, int, int]:
         """MERGE into the table of keys and positions; the counts are what RETURNING says was done."""
-        actions: Counter[str] = Counter()
+        done: Counter[str] = Counter()
         start, size = 0, MERGE_ROWS
         while start < self._spool.rows:
-            statement = sql.merge_statement(target, self._source, len(self._keys), strategy, start, start + size)
+            statement = sql.merge_statement(target, self._source, len(self._keys), actions, start, start + size)
             try:
                 returned = self._workspace.fetch(statement).column(0)
             except duckdb.OutOfMemoryException:
@@ -101,12 +110,12 @@ class SqlKeys:
                     raise
                 size //= 4
                 continue
-            actions.update({d["values"]: d["counts"] for d in pc.value_counts(returned).to_pylist()})
+            done.update({d["values"]: d["counts"] for d in pc.value_counts(returned).to_pylist()})
             start += size
-        return sql.merged_rows(target, len(self._partitions)), actions["UPDATE"], actions["INSERT"]
+        return sql.merged_rows(target, len(self._partitions)), done["UPDATE"], done["INSERT"]
 
-    def _merge_using_union_all(self, target: str, strategy: MergeStrategy) -> tuple[str, int, int]:
-        query = sql.union_query(target, self._source, len(self._keys), len(self._partitions), strategy)
+    def _merge_using_union_all(self, target: str, actions: Actions) -> tuple[str, int, int]:
+        query = sql.union_query(target, self._source, len(self._keys), len(self._partitions), actions)
         pairs = self._workspace.create("pairs", query)
         counts = self._workspace.run(f"SELECT count(file_no), count(*) - count(file_no) FROM {pairs}")
         updated, inserted = counts[0]
@@ -121,7 +130,7 @@ class SqlKeys:
             counts.setdefault(paths[file], {})[int(group)] = int(count)
         return counts
 
-    def _met(self, rows: str, inserted: int | None) -> int:
+    def _matched_keys(self, rows: str, inserted: int | None) -> int:
         """How many source rows have a key that the target has."""
         if inserted is not None:
             return self._spool.rows - inserted
@@ -150,6 +159,11 @@ class SqlKeys:
             yield pa.RecordBatch.from_arrays(arrays, schema=HITS)
 
 
+def _files_note(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
+    return f"files={', '.join(paths[:_NAMED_FILES])}{more}"
+
+
 def _tables(spool: Spool) -> Iterator[pa.Table]:
     for part in range(len(spool.parts)):
         for batch in spool.read_keys(part):
@@ -171,7 +185,7 @@ def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
 
 
 def _positions(batch: KeyBatch, number: int, known: Mapping[str, pa.Array]) -> pa.Table:
-    """Keys and where they are; only those that could meet one that is `known`, column by column."""
+    """Keys and where they are; only those that could match one of `known`, column by column."""
     columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
     possible = np.ones(len(batch.keys[0]), dtype=bool)
     for name, column in columns.items():

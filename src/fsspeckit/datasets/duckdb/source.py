@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import Source
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.local import ArrowSource
+from fsspeckit.core.local_engine import ArrowSource
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.query import Query
 from fsspeckit.datasets.sources import to_reader

@@ -2,12 +2,12 @@
 
 Columns are `k0`, `k1`, … for canonical keys and `p0`, `p1`, … for canonical partition values; tables have names of our
 own. `source` below is a table of the source's keys with their `row`, `target` one of the target's keys with their
-positions (`file_no`, `row_group`, `row_no`) and, once they are merged, the `source_row` that each key met.
+positions (`file_no`, `row_group`, `row_no`) and, once they are merged, the `source_row` that each key matched.
 """
 
 from __future__ import annotations
 
-from fsspeckit.core.model import MergeStrategy
+from fsspeckit.core.actions import Actions
 
 POSITION = ("file_no", "row_group", "row_no")
 
@@ -29,15 +29,15 @@ def same_keys(keys: int) -> str:
 
 
 def merge_statement(
-    target: str, source: str, keys: int, strategy: MergeStrategy, start: int = 0, stop: int | None = None
+    target: str, source: str, keys: int, actions: Actions, start: int = 0, stop: int | None = None
 ) -> str:
     """The native MERGE, of the source rows from `start` to before `stop`."""
     columns = ", ".join([*listed("k", keys), "row"])
     rows = f"row >= {start}" + ("" if stop is None else f" AND row < {stop}")
     clauses = []
-    if strategy.updates:
+    if actions.changes_matched:
         clauses.append("WHEN MATCHED THEN UPDATE SET source_row = source.row")
-    if strategy.inserts:
+    if actions.inserts:
         names = ", ".join([*listed("k", keys), "source_row"])
         values = ", ".join(f"source.{c}" for c in [*listed("k", keys), "row"])
         clauses.append(f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})")
@@ -53,16 +53,16 @@ def merged_rows(target: str, partitions: int) -> str:
     return f"SELECT {columns} FROM {target} WHERE source_row IS NOT NULL"
 
 
-def union_query(target: str, source: str, keys: int, partitions: int, strategy: MergeStrategy) -> str:
+def union_query(target: str, source: str, keys: int, partitions: int, actions: Actions) -> str:
     """The same pairs without MERGE."""
     there, parts = [*POSITION, *listed("p", partitions)], []
-    if strategy.updates:
+    if actions.changes_matched:
         columns = ", ".join(f"target.{c}" for c in there)
         parts.append(
             f"SELECT {columns}, source.row AS source_row "
             f"FROM {target} AS target JOIN {source} AS source ON ({same_keys(keys)})"
         )
-    if strategy.inserts:
+    if actions.inserts:
         columns = ", ".join(f"NULL AS {c}" for c in there)
         parts.append(
             f"SELECT {columns}, source.row AS source_row FROM {source} AS source "

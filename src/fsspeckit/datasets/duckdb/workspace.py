@@ -7,12 +7,14 @@ with the user is what it should share: the database's memory limit and the direc
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +23,8 @@ from fsspeckit.core.values import arrays
 from fsspeckit.datasets.duckdb.columns import check_booleans
 
 logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 
 class Workspace:
@@ -31,6 +35,8 @@ class Workspace:
         self._lock = threading.RLock()
         self._token = uuid.uuid4().hex
         self._tables = 0
+        self._statement: Future[Any] = Future()
+        self._statement.set_result(None)
 
     def new_name(self, what: str) -> str:
         """A name that no table of the user's has."""
@@ -41,20 +47,20 @@ class Workspace:
         """Execute a statement; what comes back is small."""
         logger.debug("%s", sql)
         with self._lock:
-            rows: list[tuple[Any, ...]] = self._cursor.execute(sql).fetchall()
+            rows: list[tuple[Any, ...]] = self._interruptible(lambda: self._cursor.execute(sql).fetchall())
             return rows
 
     def fetch(self, sql: str) -> pa.Table:
         """The rows of a query or of a RETURNING clause, as Arrow."""
         logger.debug("%s", sql)
         with self._lock:
-            return _plain(self._cursor.sql(sql).to_arrow_table())
+            return _plain(self._interruptible(lambda: self._cursor.sql(sql).to_arrow_table()))
 
     def stream(self, sql: str, rows: int) -> Iterator[pa.Table]:
         """The rows of a query, a few at a time. Nothing else may run on the workspace until it is exhausted."""
         logger.debug("%s", sql)
-        with self._lock, open_reader(self._cursor.sql(sql), rows) as reader, reading():
-            for batch in reader:
+        with self._lock, self._interruptible(lambda: open_reader(self._cursor.sql(sql), rows)) as reader, reading():
+            while (batch := self._interruptible(lambda: next(reader, None))) is not None:
                 yield _plain(pa.Table.from_batches([batch]))
 
     def create(self, what: str, query: str) -> str:
@@ -87,7 +93,40 @@ class Workspace:
 
     def close(self) -> None:
         with self._lock:
+            self._stop()
             self._cursor.close()
+
+    def _interruptible(self, statement: Callable[[], Value]) -> Value:
+        """Run a statement so that Ctrl-C ends it and is a `KeyboardInterrupt`.
+
+        In the main thread DuckDB looks for Ctrl-C itself. It makes a `RuntimeError` of the first one; after a second
+        one, closing the cursor waits for a statement that nobody ends. In another thread it does not look for it.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return statement()
+        self._statement = outcome = Future[Any]()
+        threading.Thread(target=_run, args=(statement, outcome), daemon=True).start()
+        try:
+            wait([outcome])
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        value: Value = outcome.result()
+        return value
+
+    def _stop(self) -> None:
+        """End the statement that runs. An interrupt that comes before it has begun is lost, so there are several."""
+        while not self._statement.done():
+            with contextlib.suppress(KeyboardInterrupt):
+                self._cursor.interrupt()
+                wait([self._statement], timeout=0.05)
+
+
+def _run(statement: Callable[[], Any], outcome: Future[Any]) -> None:
+    try:
+        outcome.set_result(statement())
+    except BaseException as error:
+        outcome.set_exception(error)
 
 
 def open_reader(relation: Any, rows: int) -> pa.RecordBatchReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fsspeckit.core.engine import Source
-from fsspeckit.core.local import ArrowSource, LocalEngine
+from fsspeckit.core.local_engine import ArrowSource, LocalEngine
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.sources import to_reader
 

@@ -13,10 +13,10 @@ from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
 
 
 class PyArrowDatasetIO(TableIO):
-    """Merge with PyArrow: keys are held in memory, a stream's rows as far as they fit, the target is streamed.
+    """Merge with PyArrow. Keys are held in memory, large streams spill to disk, and the target is streamed.
 
-    Sources: `pa.Table`, `RecordBatch`, `RecordBatchReader`, anything with an Arrow stream (pandas, Polars, DuckDB
-    relations), and paths to Parquet files.
+    Sources: `pa.Table`, `RecordBatch`, `RecordBatchReader`, anything that exports an Arrow stream (pandas, Polars,
+    DuckDB relations), and paths to Parquet files.
 
     >>> import pyarrow as pa
     >>> io = PyArrowDatasetIO()

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from fsspeckit.core import validate
+from fsspeckit.core.dataset.listing import BUCKETED_ADVICE, list_files
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
-from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import LocalStorage, Location, StoreStorage, locate
-from fsspeckit.core.target.listing import BUCKETED_ADVICE, list_files
+from fsspeckit.core.storage import Location, locate
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -111,7 +111,7 @@ def _path(location: str) -> str:
 def _check_folder(spark: Any, table: str, found: Table) -> None:
     """Rows outside the table's folder would not be seen, and their keys inserted again."""
     location = locate(found.path)
-    if not isinstance(location.storage, LocalStorage):
+    if location.storage.local_path(location.root) is None:
         return
     spark.sql(f"REFRESH TABLE {found.name}")
     files = (unquote(re.sub("^file:/+", "/", file)) for file in spark.table(found.name).inputFiles())
@@ -175,7 +175,7 @@ def refresh_tables_at(spark: Any, location: Location) -> None:
 
 
 def _is_at(told: str, location: Location) -> bool:
-    if isinstance(location.storage, StoreStorage):
+    if location.storage.local_path(location.root) is None:
         return re.sub("^s3[an]:", "s3:", told).rstrip("/") == location.storage.url(location.root)
     return os.path.realpath(_path(told)) == location.root
 

@@ -30,13 +30,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
+from fsspeckit.core import validate
+from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.ledger import Batch
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
-from fsspeckit.core.plan import validate
-from fsspeckit.core.storage import Access, LocalStorage, Location, locate
-from fsspeckit.core.target.footers import read_footers
-from fsspeckit.core.target.ledger import Batch
+from fsspeckit.core.storage import Access, Location, locate
 from fsspeckit.core.values.collations import check_keys
+from fsspeckit.core.values.zones import zones_of
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.columns import as_spark_has_it, check_carried, collated, loose_schema, spark_schema
 from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
@@ -106,7 +108,7 @@ class _Target:
     @classmethod
     def of(cls, options: WriteOptionsGiven, schema: StructType) -> _Target:
         location = locate(options.path)
-        if not isinstance(location.storage, LocalStorage):
+        if location.storage.local_path(location.root) is None:
             raise ArgumentError(f"{options.path} is not on a disk that driver and executors share.")
         if options.scratch is not None and not os.path.isdir(options.scratch):
             raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
@@ -131,17 +133,32 @@ class _Target:
     def merge(self, laid: Sequence[Laid], batch: Batch | None) -> None:
         """Spark readers remember file lengths, so rewritten files get new names."""
         given, writing = self.options, {"replace": "new_file", **self._writing(laid)}
+        self._check_zone_known(writing)
         io: DatasetIO[Any] = dataset_io(given.engine)
         io.merge(self.rows(laid), given.path, given.strategy, given.keys, given.partitions, batch=batch, **writing)  # type: ignore[arg-type]
 
     def append(self, laid: Sequence[Laid], mode: Any) -> None:
-        io, partitions = dataset_io(self.options.engine), self.options.partitions
-        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **self._writing(laid))
+        io, partitions, writing = dataset_io(self.options.engine), self.options.partitions, self._writing(laid)
+        if mode == "append":
+            self._check_zone_known(writing)
+        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **writing)
+
+    def _check_zone_known(self, writing: dict[str, Any]) -> None:
+        """INT96 holds TIMESTAMP to Spark; the engines of one machine would take TIMESTAMP_NTZ for UTC there."""
+        local = [field.name for field in self.schema if False in zones_of(field.type)]
+        if writing["source_timezone"] is not None or not local:
+            return
+        for footer in read_footers(self.location, list_files(self.location), ()):
+            for name in footer.int96.intersection(local):
+                raise SchemaMismatchError(
+                    f"Column {name!r} is TIMESTAMP_NTZ in the source and TIMESTAMP (INT96) in {footer.path}. Spark "
+                    "tells a data source no zone here. Give the option source_timezone, or cast the column."
+                )
 
     def _writing(self, laid: Sequence[Laid]) -> dict[str, Any]:
-        """Instants in the names of folders are in the session's zone, unless the options say otherwise."""
-        zones = [one.zone for one in laid if one.zone is not None]
-        return {"partition_timezone": zones[0] if zones else None, **self.options.writing}
+        """Zones are the session's, unless the options say otherwise. Only columns of instants bring it along."""
+        zone = next((one.zone for one in laid if one.zone is not None), None)
+        return {"partition_timezone": zone, "source_timezone": zone, **self.options.writing}
 
 
 @dataclass

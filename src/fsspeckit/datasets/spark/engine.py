@@ -12,26 +12,24 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
-from fsspec.implementations.memory import MemoryFileSystem
 
-from fsspeckit.core.cached import cached_property
+from fsspeckit.core.dataset.footer_cache import cached_footers
+from fsspeckit.core.dataset.footers import read_planned
 from fsspeckit.core.engine import Source
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.footers import Footers
+from fsspeckit.core.footer_columns import Footers
+from fsspeckit.core.match.key_index import KeySet
 from fsspeckit.core.model import FileInfo, Footer, Replace
-from fsspeckit.core.spool.exchange import Read, Send, Step, Task, pull
-from fsspeckit.core.spool.keyset import KeySet
-from fsspeckit.core.spool.parts import Spool
-from fsspeckit.core.storage import Access, FsspecStorage, LocalStorage, Location, StoreStorage
-from fsspeckit.core.target.footers import read_planned
-from fsspeckit.core.target.remembered import remembered
+from fsspeckit.core.rows.exchange import Read, Send, Step, Task, pull
+from fsspeckit.core.rows.spool import Spool
+from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.keys import JoinedKeys, LookedUpKeys
-from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, spread, start_session
-from fsspeckit.datasets.spark.shared import Shared, local_paths
+from fsspeckit.datasets.spark.operation import Operation
+from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, spread
 from fsspeckit.datasets.spark.shuffle import shuffle
 from fsspeckit.datasets.spark.source import open_source
 
@@ -48,61 +46,55 @@ MANY_FAR_FILES = 256
 
 
 class SparkEngine:
-    """See `core.engine.Engine`."""
+    """See `core.engine.Engine`. One engine serves one operation."""
 
     name = "spark"
     # A DataFrame planned before the merge remembers file lengths: under a new name it fails instead of losing rows.
     replace: Replace = "new_file"
+    pool = None
 
-    def __init__(self, spark: Any = None, access: Access | None = None, scratch: str | None = None) -> None:
-        self._spark, self._access, self._scratch = spark, access or Access(), scratch
+    def __init__(self, operation: Operation, access: Access) -> None:
+        self.operation, self._cluster, self._access = operation, operation.cluster, access
 
     @property
     def partition_timezone(self) -> str:
         """Spark reads and writes the names of folders in the session's zone."""
-        return str(self.cluster.spark.conf.get("spark.sql.session.timeZone"))
+        return str(self._cluster.spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def source_timezone(self) -> str:
+        """As Spark casts TIMESTAMP_NTZ to TIMESTAMP."""
+        return self.partition_timezone
 
     @property
     def ignores_case(self) -> bool:
-        return str(self.cluster.spark.conf.get("spark.sql.caseSensitive")).lower() == "false"
+        return str(self._cluster.spark.conf.get("spark.sql.caseSensitive")).lower() == "false"
 
     @property
     def parallelism(self) -> int:
-        return self.cluster.parallelism
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        return Cluster(self._spark or start_session(), self._scratch)
+        return self._cluster.parallelism
 
     @contextlib.contextmanager
-    def operation(self, verb: str, location: Location) -> Iterator[None]:
-        """What is done within is told in Spark's UI under this name."""
-        self.cluster.check_running()
-        in_store = isinstance(location.storage, StoreStorage)
-        self.cluster.shared = Shared((), local_paths(location.storage, location.root), location.shown * in_store)
-        self.cluster.target = location
-        with self.cluster.jobs.operation(verb, location):
-            yield
+    def running(self) -> Iterator[Self]:
+        yield self
 
     def open(self, source: object) -> Source:
-        self.cluster.jobs.describe("look at the source")
-        return open_source(source, self.cluster, self._access, self.footers)
+        self.operation.describe("look at the source")
+        return open_source(source, self.operation, self._access, self.footers)
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
         _check_shared(location)
-        infos, shared = list(files), self.cluster.shared
-        self.cluster.jobs.saw_files(location.root, len(infos))
-        if infos and location.root in shared.target[:1]:
-            self.cluster.shared = replace(shared, target=(location.root, location.at(infos[0].path)))
-        return remembered(location, infos, columns, lambda missing: self._read_footers(location, missing, columns))
+        infos = list(files)
+        self.operation.saw_files(location, infos)
+        return cached_footers(location, infos, columns, lambda missing: self._read_footers(location, missing, columns))
 
     def _read_footers(self, location: Location, infos: list[FileInfo], columns: Sequence[str]) -> list[Footer]:
         if self._is_near(location, len(infos)):
             return read_planned(location, infos, columns)
-        self.cluster.jobs.describe_footers(len(infos))
-        bins = spread([1] * len(infos), self.cluster.task_count([1 << 20] * len(infos)))
+        self.operation.describe_footers(len(infos))
+        bins = spread([1] * len(infos), self._cluster.task_count([1 << 20] * len(infos)))
         read = partial(_read_footers, location, tuple(columns))
-        footers = self.cluster.run("footers", read, [[infos[i] for i in sorted(members)] for members in bins])
+        footers = self.operation.run("footers", read, [[infos[i] for i in sorted(members)] for members in bins])
         by_path = {footer.path: footer for members in footers for footer in members}
         return [by_path[info.path] for info in infos]
 
@@ -110,21 +102,20 @@ class SparkEngine:
         """Does the driver read the footers of so many files?"""
         if files < min(MANY_FILES, MANY_FAR_FILES):
             return True
-        on_disk = isinstance(location.storage, LocalStorage)
-        return files < MANY_FILES and on_disk and self.cluster.is_little(1, files=0)
+        return files < MANY_FILES and not location.storage.opens_by_request and self._cluster.is_little(1, files=0)
 
     @contextlib.contextmanager
     def keys(self, spool: Spool) -> Iterator[KeySet]:
-        small = spool.key_bytes <= self.cluster.broadcast_bytes
-        yield LookedUpKeys(self.cluster, spool) if small else JoinedKeys(self.cluster, spool)
+        small = spool.key_bytes <= self._cluster.broadcast_bytes
+        yield LookedUpKeys(self.operation, spool) if small else JoinedKeys(self.operation, spool)
 
     def map(
         self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
-        if self.cluster.does_itself(step):
-            return self.cluster.here.map(step, function, items, weight)
-        self.cluster.jobs.describe_step(step)
-        return self.cluster.map(step.name, function, items, weight)
+        if self._cluster.does_itself(step):
+            return self._cluster.here.map(step, function, items, weight)
+        self.operation.describe_step(step)
+        return self.operation.map(step.name, function, items, weight)
 
     def exchange(
         self,
@@ -135,27 +126,39 @@ class SparkEngine:
         tasks: Sequence[Task[Item]],
     ) -> list[Result]:
         """What Spark would broadcast every task reads for itself, out of the shared folder; the rest is shuffled."""
-        if spool.bytes <= self.cluster.broadcast_bytes or not any(task.labels for task in tasks):
+        if spool.bytes <= self._cluster.broadcast_bytes or not any(task.buckets for task in tasks):
             pulling = partial(_pulling, spool, send, receive)
-            if self.cluster.does_itself(step):
-                return self.cluster.here.map(step, pulling, tasks, lambda task: task.weight)
+            if self._cluster.does_itself(step):
+                return self._cluster.here.map(step, pulling, tasks, lambda task: task.weight)
             return self.map(step, pulling, tasks, lambda task: task.size)
-        self.cluster.jobs.describe_step(step)
-        return shuffle(self.cluster, step.name, spool, send, receive, tasks)
+        self.operation.describe_step(step)
+        return shuffle(self.operation, step.name, spool, send, receive, tasks)
 
-    def refresh(self, location: Location) -> None:
-        """After a commit: what Spark has cached of this path is stale. The rows are written, so this may not fail."""
-        if not reaches(self.cluster.spark, location):
-            return
-        try:
-            self.cluster.spark.catalog.refreshByPath(spark_path(location, ""))
-            catalog.refresh_tables_at(self.cluster.spark, location)
-        except Exception:
-            log.warning("Spark could not forget what it cached of %s", location.shown, exc_info=True)
+
+@contextlib.contextmanager
+def operation(cluster: Cluster, access: Access, verb: str, location: Location) -> Iterator[SparkEngine]:
+    """The engine of one operation. A merge or a write ends with a refresh of what Spark has cached of the path."""
+    cluster.check_running()
+    running = Operation(cluster, verb, location)
+    with running.labelled():
+        yield SparkEngine(running, access)
+    if verb in ("merge", "write"):
+        _refresh(cluster.spark, location)
+
+
+def _refresh(spark: Any, location: Location) -> None:
+    """The rows are committed, so this may not fail."""
+    if not reaches(spark, location):
+        return
+    try:
+        spark.catalog.refreshByPath(spark_path(location, ""))
+        catalog.refresh_tables_at(spark, location)
+    except Exception:
+        log.warning("Spark could not forget what it cached of %s", location.shown, exc_info=True)
 
 
 def _check_shared(location: Location) -> None:
-    if isinstance(location.storage, FsspecStorage) and isinstance(location.storage.fs, MemoryFileSystem):
+    if location.storage.in_this_process:
         raise ArgumentError(
             f"{location.shown} is in this process's memory, where Spark's executors cannot see it. Use a path that "
             "driver and executors share, or the pyarrow engine."

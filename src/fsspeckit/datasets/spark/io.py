@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
+from fsspeckit.core import validate
+from fsspeckit.core.cached import cached_property
+from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
-from fsspeckit.core.plan import validate
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.core.target.partitions import parse_hive_partition_path
 from fsspeckit.datasets.files import existing_files
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
@@ -23,9 +24,9 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.spark import catalog
-from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.engine import SparkEngine, operation
 from fsspeckit.datasets.spark.reading import executors_frame
-from fsspeckit.datasets.spark.session import reaches, spark_path
+from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, start_session
 from fsspeckit.datasets.spark.source import open_files
 from fsspeckit.datasets.spark.stream import BatchMerge
 
@@ -33,14 +34,15 @@ _GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
 
 
 class SparkDatasetIO(DatasetIO[Any]):
-    """Merge with Spark: executors pin the source, find its keys, rewrite files and write new ones.
+    """Merge with Spark: executors evaluate the source once, match its keys, rewrite files and write new ones.
 
-    Sources: Spark DataFrames (classic or Connect), paths to Parquet files, and what PyArrow takes.
+    Sources: Spark DataFrames (classic or Connect), paths to Parquet files, and everything that `PyArrowDatasetIO`
+    accepts.
 
-    Without a session the active one is used, or a local one started. Executors need fsspeckit in their Python, and
-    driver and executors must see the data set under the same path. `plan` pins the source in a temporary folder; on a
-    cluster name one that all share by `scratch`. Rewritten files get new names, so that a DataFrame that was planned
-    before the merge fails when it is read after it, and never silently lacks rows.
+    Without `spark`, the active session is used, or a local one is started. Executors need fsspeckit in their Python,
+    and driver and executors must see the data set under the same path. `plan` writes the source to a temporary folder;
+    on a cluster, set `scratch` to a folder that all machines share. Rewritten files get new names: a DataFrame that was
+    planned before the merge then fails when it is read, instead of silently missing rows.
     """
 
     def __init__(
@@ -50,14 +52,18 @@ class SparkDatasetIO(DatasetIO[Any]):
         scratch: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        access = Access(filesystem, storage_options)
-        self._spark_engine = SparkEngine(spark, access, scratch)
-        super().__init__(self._spark_engine, access)
+        # Every operation has an engine of its own (`_running`), so that threads may share this object.
+        self._access = Access(filesystem, storage_options)
+        self._spark, self._scratch = spark, scratch
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self._spark or start_session(), self._scratch)
 
     @property
     def spark(self) -> Any:
-        self._spark_engine.cluster.check_running()
-        return self._spark_engine.cluster.spark
+        self._cluster.check_running()
+        return self._cluster.spark
 
     def merge(
         self,
@@ -70,9 +76,9 @@ class SparkDatasetIO(DatasetIO[Any]):
         table: str | None = None,
         **options: Unpack[MergeOptions],
     ) -> MergeResult:
-        """See `DatasetIO.merge`. In place of the path, `table` may name a Parquet table of Spark's catalog.
+        """See `DatasetIO.merge`. Instead of the path, `table` may name a Parquet table of Spark's catalog.
 
-        The table is refreshed after the merge, and partitions that are new are made known to the catalog:
+        The table is refreshed after the merge, and new partitions are added to the catalog:
 
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
@@ -105,7 +111,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         if table is None and path is not None:
             return None, path
         if table is None or path is not None:
-            raise ArgumentError("Give the path of the data set, or the name of its table by table=; not both.")
+            raise ArgumentError("Pass either the path of the data set or the name of its table (table=), not both.")
         target = catalog.find_table(self.spark, table)
         catalog.check_keys(table, target, key_columns)
         catalog.check_columns(self.spark, table, target, data)
@@ -113,10 +119,8 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     @contextlib.contextmanager
     def _running(self, verb: str, location: Location) -> Iterator[SparkEngine]:
-        with self._spark_engine.operation(verb, location):
-            yield self._spark_engine
-        if verb in ("merge", "write"):
-            self._spark_engine.refresh(location)
+        with operation(self._cluster, self._access, verb, location) as engine:
+            yield engine
 
     def foreach_batch(
         self,
@@ -129,19 +133,19 @@ class SparkDatasetIO(DatasetIO[Any]):
         dedup_order_by: Columns | None = None,
         **options: Unpack[RewriteOptions],
     ) -> BatchMerge:
-        """The function for `writeStream.foreachBatch`: every micro-batch is merged exactly once.
+        """A function for `writeStream.foreachBatch` that merges every micro-batch exactly once.
 
             frame.writeStream.option("checkpointLocation", where).foreachBatch(
                 io.foreach_batch("/lake/events", ["id"], app_id="events")
             ).start()
 
-        `app_id` names the stream in the data set's files: one for each query, and a new one for a new checkpoint. A
-        batch that was committed before is skipped; one older than the last is a `ValueError`, since its rows would be
-        lost in silence. Spark Connect does not tell which checkpoint a batch is of: there a new checkpoint under an
-        old `app_id` is noticed by its older batches only, so that its first is skipped where one was committed.
+        `app_id` names the stream in the data files: use one per query, and a new one for a new checkpoint. A batch that
+        was committed before is skipped. A batch older than the last one is a `ValueError`, since its rows would be lost
+        silently. Spark Connect does not report the checkpoint of a batch: a new checkpoint under an old `app_id` is
+        noticed there only by older batch ids, and its first batch is skipped if that id was committed before.
 
-        A batch must have one row per key; `strategy="deduplicate"` sees to that, but like `full_merge` it replaces all
-        files with every batch, so rather reduce the batch in Spark.
+        A batch must have one row per key. `strategy="deduplicate"` takes care of that, but like `full_merge` it
+        replaces all files with every batch, so it is better to reduce the batch in Spark.
         """
         check_known("foreach_batch", options, RewriteOptions)
         if not isinstance(app_id, str) or not app_id:
@@ -151,15 +155,15 @@ class SparkDatasetIO(DatasetIO[Any]):
             key_columns,
             partition_columns,
             options,
-            rewrite_mode="incremental" if MergeStrategy.parse(strategy).incremental else "full",
+            rewrite_mode="incremental" if MergeStrategy.parse(strategy).actions.incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
         )
         return BatchMerge(path, self._access, app_id, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
-        """The data set as a Spark DataFrame; `filter` is a column expression or a line of SQL.
+        """Read the data set as a Spark DataFrame; `filter` is a column expression or SQL text.
 
-        In a store it is read by s3a where its jars and settings are Spark's, and else by our own executors.
+        In a store, Spark reads with s3a if its jars and settings are there; otherwise fsspeckit's tasks read.
         """
         location = self._locate(path)
         if not reaches(self.spark, location):
@@ -190,19 +194,19 @@ class SparkDatasetIO(DatasetIO[Any]):
         with self._running("read", location) as engine:
             files = open_files([location.shown], self._access, engine.footers)
             zone = engine.partition_timezone
-            frame = executors_frame(engine.cluster, files, columns if filter is None else None, zone)
+            frame = executors_frame(engine.operation, files, columns if filter is None else None, zone)
         frame = frame if filter is None else frame.where(filter)
         return frame if columns is None or filter is None else frame.select([_quoted(name) for name in columns])
 
 
 def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:
-    """Spark leaves out the files that lie outside of partition folders, and does not say so."""
+    """Refuse files outside of partition folders beside files inside: Spark silently skips them."""
     outside = [info for info in infos if not parse_hive_partition_path(info.path)]
     if outside and len(outside) < len(infos):
         raise TargetError(
-            f"{location.shown} has files within partition folders and outside of them, such as "
-            f"{location.show(outside[0].path)}, whose rows Spark would leave out. Read it with the pyarrow engine and "
-            "write it anew (write_dataset, mode='overwrite')."
+            f"{location.shown} has files inside and outside of partition folders, such as "
+            f"{location.show(outside[0].path)}, whose rows Spark would skip. Read it with the pyarrow engine and "
+            "write it again (write_dataset, mode='overwrite')."
         )
     return not outside
 
@@ -214,7 +218,7 @@ def _lists_alike(location: Location, infos: Sequence[FileInfo], suffixes: set[st
 
 
 def _reason(error: Exception) -> str:
-    """What Java says first, or says was the cause."""
+    """The first line of Java's message, or its last cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return [*lines[:1], *caused][-1].rstrip(".")

@@ -1,7 +1,7 @@
-"""How keys meet: looked up where the target's are read, or joined by Spark when they are many.
+"""How keys are matched: looked up where the target's are read, or joined by Spark if they are many.
 
-Few is what Spark itself would broadcast. Of many, key columns are joined and nothing but key columns. Every meeting
-ends up in a file of hits in the spool's folder, and only counts come back.
+Few keys are what Spark itself would broadcast. Many are joined by Spark, key columns only. The hits go to batch files
+in the spool's store, and only counts come back.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from fsspeckit.core.model import Match, MergeStrategy, Scan
-from fsspeckit.core.plan.confirm import read_keys
-from fsspeckit.core.spool.hits import HITS, HitRun, Hits, Meeting
-from fsspeckit.core.spool.keyset import Counts, IndexedKeys, Lookup, match_step, scan_bytes
-from fsspeckit.core.spool.parts import BATCH_ROWS, RowId, Spool
-from fsspeckit.core.spool.store import Store
+from fsspeckit.core.actions import Actions
+from fsspeckit.core.match.hits import HITS, HitFile, Hits, MatchResult
+from fsspeckit.core.match.key_index import Counts, IndexedKeys, KeyLookup, match_step, scan_bytes
+from fsspeckit.core.match.key_reader import read_keys
+from fsspeckit.core.model import Match, Scan
+from fsspeckit.core.rows.spool import BATCH_ROWS, RowId, Spool
+from fsspeckit.core.rows.store import Store
 from fsspeckit.core.storage import Location
+from fsspeckit.datasets.spark.operation import Operation
 from fsspeckit.datasets.spark.session import (
     OUTCOME,
     TASKS_PER_CORE,
-    Cluster,
     carried_errors,
     collect,
     mapped,
@@ -38,52 +39,56 @@ from fsspeckit.datasets.spark.shared import Shared
 
 
 class LookedUpKeys:
-    """`core.spool.keyset.KeySet` of few keys: they pass through the driver, as they do in a broadcast join."""
+    """`core.match.key_index.KeySet` of few keys: they pass through the driver, as they do in a broadcast join."""
 
-    def __init__(self, cluster: Cluster, spool: Spool) -> None:
-        self._cluster, self._spool = cluster, spool
-        self._indexed = IndexedKeys(spool, cluster.here)
+    def __init__(self, operation: Operation, spool: Spool) -> None:
+        self._operation, self._spool = operation, spool
+        self._indexed = IndexedKeys(spool, operation.cluster.here)
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
         return self._indexed.duplicates()
 
-    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
-        cluster, spool, step = self._cluster, self._spool, match_step(scans)
-        if not scans or cluster.does_itself(step):
-            return self._indexed.meet(location, scans, strategy)
-        cluster.jobs.describe_step(step)
+    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
+        operation, spool, step = self._operation, self._spool, match_step(scans)
+        if not scans or operation.cluster.does_itself(step):
+            return self._indexed.match(location, scans, actions)
+        operation.describe_step(step)
         weights = [scan_bytes(scan) for scan in scans]
-        bins = spread(weights, cluster.task_count(weights))
+        bins = spread(weights, operation.cluster.task_count(weights))
         tasks = [[(i, scans[i]) for i in members] for members in bins]
-        looked_up: list[_LookedUp] = cluster.run("match", partial(_look_up, location, spool), tasks)
+        looked_up: list[_LookedUp] = operation.run("match", partial(_look_up, location, spool), tasks)
         counts = {number: groups for task in looked_up for number, groups in task.counts.items()}
-        met, moved = (_either([getattr(task, name) for task in looked_up], spool.rows) for name in ("met", "moved"))
+        matched, moved = (
+            _either([getattr(task, name) for task in looked_up], spool.rows) for name in ("matched", "moved")
+        )
         gone = np.flatnonzero(moved)
         samples = spool.samples(spool.row_ids(gone[:5].tolist()))
         rows = {scans[number].footer.path: counts[number] for number in sorted(counts)}
-        match = Match(rows, int(met.sum()), len(gone), samples)
-        return Meeting(match, _hits(spool, [task.hits for task in looked_up], scans))
+        match = Match(rows, int(matched.sum()), len(gone), samples)
+        return MatchResult(match, _hits(spool, [task.hits for task in looked_up], scans))
 
 
 @dataclass(frozen=True, slots=True)
 class _LookedUp:
-    """What one task met: counts by scan and row group, the hits, and as bits the source rows met and moved."""
+    """The matches of one task: counts by scan and row group, hits, and the matched and moved source rows as bits."""
 
     counts: dict[int, dict[int, int]]
-    hits: HitRun
-    met: bytes
+    hits: HitFile
+    matched: bytes
     moved: bytes
 
 
 def _look_up(location: Location, spool: Spool, scans: list[tuple[int, Scan]]) -> _LookedUp:
     """On an executor: the source's keys against the row groups of some files."""
-    lookup, writer = Lookup(spool), spool.store.writer("hits")
+    lookup, writer = KeyLookup(spool), spool.store.writer("hits")
     counts: dict[int, dict[int, int]] = {}
     for number, scan in scans:
         for batch in lookup.search(read_keys(location, scan, spool.shape), number):
             writer.write(batch)
             counts.setdefault(number, {})[batch.column("row_group")[0].as_py()] = batch.num_rows
-    return _LookedUp(counts, HitRun(writer.finish(), frozenset(counts)), _packed(lookup.met), _packed(lookup.moved))
+    return _LookedUp(
+        counts, HitFile(writer.finish(), frozenset(counts)), _packed(lookup.matched), _packed(lookup.moved)
+    )
 
 
 def _packed(rows: Any) -> bytes:
@@ -98,9 +103,9 @@ def _either(packed: Sequence[bytes], rows: int) -> Any:
     return np.unpackbits(bits, count=rows).astype(bool)
 
 
-def _hits(spool: Spool, runs: Iterable[HitRun], scans: Sequence[Scan]) -> Hits:
+def _hits(spool: Spool, hit_files: Iterable[HitFile], scans: Sequence[Scan]) -> Hits:
     files = {scan.footer.path: number for number, scan in enumerate(scans)}
-    return Hits(spool.store, tuple(run for run in runs if run.run.rows), files)
+    return Hits(spool.store, tuple(file for file in hit_files if file.batch_file.rows), files)
 
 
 # -- many keys
@@ -111,15 +116,15 @@ _ROW_MASK = (1 << _ROW_BITS) - 1
 
 
 class JoinedKeys:
-    """`core.spool.keyset.KeySet` of many keys. Hits are gathered by source part, in row order."""
+    """`core.match.key_index.KeySet` of many keys. Hits are gathered by source part, in row order."""
 
-    def __init__(self, cluster: Cluster, spool: Spool) -> None:
-        self._cluster, self._spool = cluster, spool
+    def __init__(self, operation: Operation, spool: Spool) -> None:
+        self._operation, self._spool = operation, spool
         # Canonical columns are integers or bytes.
         self._types = {f.name: "bigint" if f.type == pa.int64() else "binary" for f in spool.key_schema}
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
-        self._cluster.jobs.describe("look for duplicate keys")
+        self._operation.describe("look for duplicate keys")
         names = [f"k{i}" for i in range(len(self._spool.shape.keys))]
         counted = (
             self._source_keys().groupBy(*names).agg(F.count(F.lit(1)).alias("times"), F.min("source").alias("first"))
@@ -130,24 +135,24 @@ class JoinedKeys:
             count = twice.count() if len(firsts) == 5 else len(firsts)
         return count, [(first >> _ROW_BITS, first & _ROW_MASK) for first in firsts]
 
-    def meet(self, location: Location, scans: Sequence[Scan], strategy: MergeStrategy) -> Meeting:
+    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
         if not scans:
-            return Meeting(Match({}, 0), _hits(self._spool, (), scans))
-        self._cluster.jobs.describe_step(match_step(scans))
+            return MatchResult(Match({}, 0), _hits(self._spool, (), scans))
+        self._operation.describe_step(match_step(scans))
         weights = [part.rows for part in self._spool.parts]
-        bins = spread(weights, min(len(weights), TASKS_PER_CORE * self._cluster.parallelism))
+        bins = spread(weights, min(len(weights), TASKS_PER_CORE * self._operation.cluster.parallelism))
         gathered = _by_part(self._joined(location, scans, bins), len(bins))
-        writing = mapped(gathered, _write_hits(self._spool.store, self._cluster.shared), OUTCOME)
+        writing = mapped(gathered, _write_hits(self._spool.store, self._operation.shared), OUTCOME)
         written: list[_Written] = collect("match", writing)
         moved = sorted(row for task in written for row in task.moved_samples)[:5]
         hits = _hits(self._spool, [task.hits for task in written], scans)
         match = Match(
-            self._counts(hits.runs, scans),
-            sum(task.met for task in written),
+            self._counts(hits.hit_files, scans),
+            sum(task.matched for task in written),
             sum(task.moved for task in written),
             self._spool.samples(moved),
         )
-        return Meeting(match, hits)
+        return MatchResult(match, hits)
 
     def _joined(self, location: Location, scans: Sequence[Scan], bins: Sequence[Sequence[int]]) -> Any:
         ours = self._source_keys(bins).withColumnsRenamed({name: f"s_{name}" for name in self._types})
@@ -176,7 +181,7 @@ class JoinedKeys:
                     yield pa.RecordBatch.from_arrays([*_for_spark(batch.columns), rows, bin_], names)
 
         weights = [part.rows * 16 for part in spool.parts]
-        return self._cluster.rows(read, weights, f"{self._ddl}, source bigint, bin int")
+        return self._operation.rows(read, weights, f"{self._ddl}, source bigint, bin int")
 
     def _target_keys(self, location: Location, scans: Sequence[Scan]) -> Any:
         names, shape = [*self._types, "file", "row_group", "position"], self._spool.shape
@@ -191,23 +196,23 @@ class JoinedKeys:
                     yield from (whole.slice(start, BATCH_ROWS) for start in range(0, rows, BATCH_ROWS))
 
         weights = [scan_bytes(scan) for scan in scans]
-        return self._cluster.rows(read, weights, f"{self._ddl}, file int, row_group int, position bigint")
+        return self._operation.rows(read, weights, f"{self._ddl}, file int, row_group int, position bigint")
 
     @property
     def _ddl(self) -> str:
         return ", ".join(f"{name} {sql_type}" for name, sql_type in self._types.items())
 
-    def _counts(self, runs: Sequence[HitRun], scans: Sequence[Scan]) -> Counts:
+    def _counts(self, hit_files: Sequence[HitFile], scans: Sequence[Scan]) -> Counts:
         """Matched rows by file and row group, counted by Spark: there may be many of each."""
-        if not runs:
+        if not hit_files:
             return {}
         store = self._spool.store
 
         def read(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
             for number in numbers:
-                yield from (batch.select(["file", "row_group"]) for batch in store.read(runs[number].run))
+                yield from (batch.select(["file", "row_group"]) for batch in store.read(hit_files[number].batch_file))
 
-        frame = self._cluster.rows(read, [1] * len(runs), "file int, row_group int")
+        frame = self._operation.rows(read, [1] * len(hit_files), "file int, row_group int")
         with carried_errors():
             counted = frame.groupBy("file", "row_group").count().collect()
         counts: Counts = {}
@@ -232,8 +237,8 @@ def _by_part(joined: Any, count: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    hits: HitRun
-    met: int
+    hits: HitFile
+    matched: int
     moved: int
     moved_samples: tuple[RowId, ...]
 
@@ -248,10 +253,10 @@ def _write_hits(store: Store, shared: Shared) -> Any:
 
 
 def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
-    """On an executor: hits sorted by source row into one run; a source row counts once, however often it was met."""
-    writer, met, moved, parts = store.writer("hits"), 0, 0, set()
+    """On an executor: write hits, sorted by source row. A source row counts once, however often it matched."""
+    writer, matched, moved, parts = store.writer("hits"), 0, 0, set()
     samples: list[RowId] = []
-    last_met = last_moved = -1
+    last_matched = last_moved = -1
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -260,12 +265,12 @@ def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
         columns = [*place, pa.array(source >> _ROW_BITS), pa.array(source & _ROW_MASK)]
         arrays = [column.cast(field.type) for column, field in zip(columns, HITS, strict=True)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=HITS))
-        fresh, last_met = _distinct(source, last_met)
+        fresh, last_matched = _distinct(source, last_matched)
         gone, last_moved = _distinct(source[np.asarray(batch.column("moved"))], last_moved)
-        met, moved = met + len(fresh), moved + len(gone)
+        matched, moved = matched + len(fresh), moved + len(gone)
         parts |= set(np.unique(source >> _ROW_BITS).tolist())
         samples += [(row >> _ROW_BITS, row & _ROW_MASK) for row in gone[: 5 - len(samples)].tolist()]
-    return _Written(HitRun(writer.finish(), parts=frozenset(parts)), met, moved, tuple(samples))
+    return _Written(HitFile(writer.finish(), parts=frozenset(parts)), matched, moved, tuple(samples))
 
 
 def _distinct(ordered: Any, last: int) -> tuple[Any, int]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.spool.store import SharedFolder
+from fsspeckit.core.rows.store import SharedFolder
 from fsspeckit.core.storage import LocalStorage, Location
 
 _A_DAY = 86_400
@@ -60,8 +60,8 @@ class Spool:
             zone = next((f.type.tz for f in batch.schema if pa.types.is_timestamp(f.type) and f.type.tz), None)
             for piece in pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches():
                 writer.write(piece)
-        run = writer.finish()
-        return Laid(os.path.join(self.folder, run.name), run.rows, run.bytes, zone) if run.rows else None
+        file = writer.finish()
+        return Laid(os.path.join(self.folder, file.name), file.rows, file.bytes, zone) if file.rows else None
 
     def _make(self) -> None:
         if not os.path.isdir(self.base):

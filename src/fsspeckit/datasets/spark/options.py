@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.target.partitions import timezone
 
 # Spark's own, which it passes on.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -19,6 +20,7 @@ _WRITING = {
     "replace": str,
     "lock_timeout": float,
     "partition_timezone": timezone,
+    "source_timezone": partial(timezone, argument="source_timezone"),
 }
 _KNOWN = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_WRITING}
 

@@ -11,13 +11,13 @@ from pyspark.sql import types as T
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.spark.columns import arrow_schema, as_spark_has_it, spark_schema
-from fsspeckit.datasets.spark.session import Cluster
+from fsspeckit.datasets.spark.operation import Operation
 from fsspeckit.datasets.spark.source import Files, row_groups
 
 _BATCH_ROWS = 16_384
 
 
-def executors_frame(cluster: Cluster, files: Files, columns: Sequence[str] | None, zone: str) -> Any:
+def executors_frame(operation: Operation, files: Files, columns: Sequence[str] | None, zone: str) -> Any:
     """The rows of all files. Nothing is read before the frame is used, and then of the versions that are there now."""
     whole = spark_schema(files.schema)
     missing = [name for name in columns or () if name not in whole.names]
@@ -33,4 +33,4 @@ def executors_frame(cluster: Cluster, files: Files, columns: Sequence[str] | Non
                 arrays = [as_spark_has_it(column, field) for column, field in zip(table.columns, wanted, strict=True)]
                 yield from pa.table(arrays, schema=wanted).to_batches(max_chunksize=_BATCH_ROWS)
 
-    return cluster.rows(read, [footer.info.size for _, footer in files.files], types)
+    return operation.rows(read, [footer.info.size for _, footer in files.files], types)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import heapq
-import io
 import logging
 import os
 import pickle
@@ -25,16 +24,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from fsspeckit.core.cached import cached_property
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
-from fsspeckit.core.local import LocalEngine
-from fsspeckit.core.spool.exchange import Step
-from fsspeckit.core.storage import FsspecStorage, Location, StoreStorage
-from fsspeckit.datasets.spark.jobs import Jobs
+from fsspeckit.core.local_engine import LocalEngine
+from fsspeckit.core.rows.exchange import Step
+from fsspeckit.core.storage import Location
 from fsspeckit.datasets.spark.shared import Shared, Unseen, carried
 
 log = logging.getLogger("fsspeckit.spark")
@@ -60,9 +59,12 @@ def start_session(master: str | None = None, conf: Mapping[str, str] | None = No
 
     Python workers of a new local session run in this interpreter's environment.
     """
-    found = SparkSession.getActiveSession()
-    if found is not None and master is None and not conf:
-        return found
+    if master is None and not conf:
+        found = SparkSession.getActiveSession()
+        if found is None and SparkContext._active_spark_context is not None:
+            found = SparkSession.builder.getOrCreate()  # of another thread, with the settings that it has
+        if found is not None:
+            return found
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("fsspeckit").config("spark.ui.showConsoleProgress", "false")
     if master is not None:
@@ -82,13 +84,10 @@ class Report:
 
 
 class Cluster:
-    """The executors of a session, what Spark's UI says of their work, and what they must be able to see."""
+    """The executors of a session. Operations and threads share it; it changes nothing in the session."""
 
     def __init__(self, spark: Any, scratch: str | None = None) -> None:
         self.spark, self.scratch = spark, scratch
-        self.jobs = Jobs(spark)
-        self.shared = Shared()
-        self.target: Location | None = None
         self.here = LocalEngine()
 
     def check_running(self) -> None:
@@ -103,9 +102,8 @@ class Cluster:
         context = getattr(self.spark, "sparkContext", None)
         if context is not None:
             return int(context.defaultParallelism)
-        with contextlib.redirect_stdout(io.StringIO()) as plan:  # Spark Connect tells it in a plan only
-            self.spark.range(0, 1 << 14).explain()
-        splits = re.search(r"splits=(?:Some\()?(\d+)", plan.getvalue())
+        plan = self.spark.sql("EXPLAIN SELECT * FROM range(0, 16384)").collect()[0][0]  # Spark Connect's only answer
+        splits = re.search(r"splits=(?:Some\()?(\d+)", plan)
         return int(splits[1] if splits else self.spark.conf.get("spark.sql.shuffle.partitions"))
 
     @property
@@ -123,33 +121,38 @@ class Cluster:
         return self.is_little(step.bytes, step.count if step.name in ("match", "rewrite") else 0)
 
     def is_little(self, size: int, files: int) -> bool:
-        return size + FILE_BYTES * files <= _bytes(self.spark.conf.get(DRIVER_BYTES, "8m"))
+        return size + FILE_BYTES * files <= self.driver_bytes
 
-    @contextlib.contextmanager
-    def setting(self, name: str, value: str) -> Iterator[None]:
-        """Within the block, the session has another configuration."""
-        before = self.spark.conf.get(name, None)
-        self.spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            self.spark.conf.unset(name) if before is None else self.spark.conf.set(name, before)
+    @property
+    def driver_bytes(self) -> int:
+        """What the driver reads and holds itself."""
+        return _bytes(self.spark.conf.get(DRIVER_BYTES, "8m"))
 
     def map(
-        self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
+        self,
+        step: str,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        weight: Callable[[Item], int],
+        shared: Shared,
     ) -> list[Result]:
         """`function` over items, on executors; results in the items' order."""
         weights = [weight(item) for item in items]
         bins = spread(weights, self.task_count(weights))
-        outcomes = self.run(step, partial(_each, function), [[items[i] for i in members] for members in bins])
+        tasks = [[items[i] for i in members] for members in bins]
+        outcomes = self.run(step, partial(_each, function), tasks, shared)
         by_item = {i: result for members, results in zip(bins, outcomes) for i, result in zip(members, results)}
         return [by_item[i] for i in range(len(items))]
 
     def rows(
-        self, read: Callable[[int, list[int]], Iterator[pa.RecordBatch]], weights: Sequence[int], types: Any
+        self,
+        read: Callable[[int, list[int]], Iterator[pa.RecordBatch]],
+        weights: Sequence[int],
+        types: Any,
+        shared: Shared,
     ) -> Any:
         """A DataFrame of the rows that tasks read: each is given its number and the numbers of some items."""
-        bins, shared = spread(weights, self.task_count(weights)), self.shared
+        bins = spread(weights, self.task_count(weights))
 
         def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with carrying_errors(shared):
@@ -159,11 +162,11 @@ class Cluster:
 
         return mapped(self.spark.range(0, len(bins), 1, len(bins)), remote, types)
 
-    def run(self, step: str, function: Callable[[Item], Result], tasks: Sequence[Item]) -> list[Result]:
+    def run(self, step: str, function: Callable[[Item], Result], tasks: Sequence[Item], shared: Shared) -> list[Result]:
         """`function` over every item, each a task of its own; results in the tasks' order."""
         if not tasks:
             return []
-        remote = _remote(function, [pickle.dumps(task) for task in tasks], self.shared)
+        remote = _remote(function, [pickle.dumps(task) for task in tasks], shared)
         return collect(step, mapped(self.spark.range(0, len(tasks), 1, len(tasks)), remote, OUTCOME))
 
     def task_count(self, weights: Sequence[int]) -> int:
@@ -299,11 +302,7 @@ def carried_errors() -> Iterator[None]:
 
 def spark_path(location: Location, path: str) -> str:
     """A path as Spark takes it."""
-    if isinstance(location.storage, StoreStorage):
-        return location.storage.url(location.at(path)).replace("s3://", "s3a://", 1)
-    if isinstance(location.storage, FsspecStorage):
-        return str(location.storage.fs.unstrip_protocol(location.at(path)))
-    return f"file:{location.at(path)}"
+    return re.sub("^s3://", "s3a://", location.storage.url(location.at(path)))
 
 
 def reaches(spark: Any, location: Location) -> bool:
@@ -312,9 +311,10 @@ def reaches(spark: Any, location: Location) -> bool:
     At a store they can where s3a's jars are, if its settings lead to the same endpoint; of keys that we were given they
     know nothing.
     """
-    if not isinstance(location.storage, StoreStorage):
+    store = location.in_store()
+    if store is None:
         return True
-    context, options = getattr(spark, "sparkContext", None), getattr(location.storage.objects, "options", None)
+    context, options = getattr(spark, "sparkContext", None), getattr(store.storage.objects, "options", None)
     if context is None or options is None or options.access_key_id is not None or options.profile is not None:
         return False
     settings = context._jsc.hadoopConfiguration()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, StorageError
-from fsspeckit.core.storage import LocalStorage, Storage
+from fsspeckit.core.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ def carried(error: FsspeckitError | Unseen) -> RuntimeError:
 
 def local_paths(storage: Storage, path: str) -> tuple[str, ...]:
     """The path, if it is one that `os` can look for."""
-    return (path,) if isinstance(storage, LocalStorage) else ()
+    local = storage.local_path(path)
+    return () if local is None else (local,)
 
 
 def _absent(paths: Iterable[str]) -> list[str]:

@@ -11,24 +11,26 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from fsspeckit.core.commit.head import plan_folder
+from fsspeckit.core.commit.session import plan_folder
+from fsspeckit.core.dataset.partitions import value_array
 from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Shape
-from fsspeckit.core.spool.parts import Part, PartWriter, Spool, conformed
-from fsspeckit.core.spool.store import SharedFolder, Store
-from fsspeckit.core.storage import Access, LocalStorage, Location, StoreStorage
-from fsspeckit.core.target.footers import open_parquet
-from fsspeckit.core.target.pages import read_row_group
-from fsspeckit.core.target.partitions import value_array
+from fsspeckit.core.parquet.reader import open_parquet, read_row_group
+from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed
+from fsspeckit.core.rows.store import SharedFolder, Store
+from fsspeckit.core.storage import Access, LocalStorage, Location
 from fsspeckit.core.values.calendars import corrected
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.core.values.schema import unify_footers, unify_sources
+from fsspeckit.core.values.zones import mark_int96
 from fsspeckit.datasets.files import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.columns import collated, frame_schema, is_frame, plainly_named, relaxed
-from fsspeckit.datasets.spark.shared import Shared, local_paths
+from fsspeckit.datasets.spark.operation import Operation
+from fsspeckit.datasets.spark.shared import Shared
+from fsspeckit.datasets.spark.store import DriverStore
 
 # A task for each of 2,000 partitions of two rows takes a minute.
 TASKS_PER_CORE = 16
@@ -40,37 +42,69 @@ def _renamed(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema(fields, columns.metadata)
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Rows of the source: few of them as they are, many as parts in the shared folder."""
+
+    rows: tuple[pa.Table, ...]
+    parts: tuple[Part, ...] = ()
+
+
+def pin(tables: Iterable[pa.Table], shape: Shape, folder: Callable[[], Store], memory: int) -> Pinned:
+    """Read rows once, in the shape: up to `memory` bytes are returned, more are written to the folder."""
+    rows: list[pa.Table] = []
+    size, writer = 0, None
+    for table in conformed(tables, shape):
+        size += table.nbytes
+        rows.append(table)
+        if size > memory:
+            writer = writer or PartWriter(folder(), shape)
+            for waiting in rows:
+                writer.write(waiting)
+            rows.clear()
+    return Pinned(tuple(rows), writer.finish() if writer else ())
+
+
 def _spooled(
-    cluster: session.Cluster, shape: Shape, scratch: Scratch | None, write: Callable[[SharedFolder], Iterable[Part]]
+    operation: Operation, shape: Shape, scratch: Scratch | None, read: Callable[[DriverStore], Iterable[Pinned]]
 ) -> Spool:
-    """The parts that are written into a folder which driver and executors see."""
-    store = _store(cluster, scratch)
+    """All rows of the source; those that came to the driver stay in its memory."""
+    store = DriverStore(partial(_folder, operation, scratch))
+    parts: list[Part] = []
     try:
-        cluster.shared = replace(cluster.shared, scratch=local_paths(store.storage, store.folder))
-        cluster.jobs.describe("pin the source")
-        parts = tuple(write(store))
-        _check_seen(store, parts)
+        operation.describe("pin the source")
+        writer = PartWriter(store, shape)
+        for pinned in read(store):
+            for rows in pinned.rows:
+                writer.write(rows)
+            if pinned.parts:
+                _check_seen(store.share(), pinned.parts)
+                parts += [*writer.finish(), *pinned.parts]
+                writer = PartWriter(store, shape)
+        parts += writer.finish()
     except BaseException:
         store.close()
         raise
-    return Spool(shape, store, parts)
+    operation.spooled(store)
+    return Spool(shape, store, tuple(parts))
 
 
-def _store(cluster: session.Cluster, scratch: Scratch | None) -> SharedFolder:
+def _folder(operation: Operation, scratch: Scratch | None) -> SharedFolder:
     """A merge's goes with its staging. A plan has none, and lies in the store if the data set does."""
     if scratch is not None:
         place = scratch()
         return SharedFolder(place.storage, place.root)
-    target = cluster.target
-    if target is not None and isinstance(target.storage, StoreStorage) and cluster.scratch is None:
-        return SharedFolder(target.storage, plan_folder(target.root), temporary=True)
-    folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=cluster.scratch)
+    target, asked_for = operation.target, operation.cluster.scratch
+    shared = plan_folder(target) if asked_for is None else None
+    if shared is not None:
+        return SharedFolder(target.storage, shared, temporary=True)
+    folder = tempfile.mkdtemp(prefix="fsspeckit-", dir=asked_for)
     return SharedFolder(LocalStorage(), folder, temporary=True)
 
 
 def _check_seen(store: SharedFolder, parts: Sequence[Part]) -> None:
     """What executors wrote must be visible here: without a common file system nothing can be committed."""
-    if parts and store.storage.stat(store.at(parts[-1].rows_run.name)) is None:
+    if store.storage.stat(store.at(parts[-1].rows_file.name)) is None:
         raise DatasetMergeError(
             f"Spark's executors wrote into {store.folder}, but it cannot be seen from here. Driver and executors "
             "must share the file system that the data set is on (for `plan`, name a shared folder by scratch=).",
@@ -80,9 +114,9 @@ def _check_seen(store: SharedFolder, parts: Sequence[Part]) -> None:
 
 @dataclass(frozen=True)
 class Frame:
-    """A Spark DataFrame; executors write what they compute of it straight into parts."""
+    """A Spark DataFrame. Executors compute it once: few rows come to the driver, many are written into parts."""
 
-    cluster: session.Cluster
+    operation: Operation
     frame: Any
     schema: pa.Schema
 
@@ -91,44 +125,39 @@ class Frame:
 
     def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
         check_keys(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
-        return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
+        return _spooled(self.operation, shape, scratch, partial(self._pin, shape))
 
-    def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
-        plain = plainly_named(self.frame)
-        if not self.cluster.grows:
-            plain = plain.coalesce(max(LEAST_TASKS, TASKS_PER_CORE * self.cluster.parallelism))
-        pin = _pin_partition(self.schema, shape, store, self.cluster.shared)
-        frame = session.mapped(plain, pin, session.OUTCOME)
-        return (part for parts in session.collect("pin", frame) for part in parts)
+    def _pin(self, shape: Shape, store: DriverStore) -> list[Pinned]:
+        plain, memory = plainly_named(self.frame), 0
+        cluster = self.operation.cluster
+        if not cluster.grows:
+            tasks = max(LEAST_TASKS, TASKS_PER_CORE * cluster.parallelism)
+            plain, memory = plain.coalesce(tasks), cluster.driver_bytes // tasks
+        folder = self.operation.share(store)
+        pin_partition = _pin_partition(self.schema, shape, folder, memory, self.operation.shared)
+        return session.collect("pin", session.mapped(plain, pin_partition, session.OUTCOME))
 
     def close(self) -> None:
         """The frame is the caller's."""
 
 
-def _pin_partition(columns: pa.Schema, shape: Shape, store: Store, shared: Shared) -> Any:
+def _pin_partition(columns: pa.Schema, shape: Shape, folder: SharedFolder, memory: int, shared: Shared) -> Any:
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = (pa.Table.from_batches([batch]).rename_columns(columns.names).cast(columns) for batch in batches)
         context = TaskContext.get()
         assert context is not None
-        yield session.outcome(context.partitionId(), lambda: write_parts(tables, shape, store), shared)
+        yield session.outcome(context.partitionId(), lambda: pin(tables, shape, lambda: folder, memory), shared)
         for _ in tables:  # a refused row ends the reading early, but Spark wants its rows taken
             pass
 
     return remote
 
 
-def write_parts(tables: Iterable[pa.Table], shape: Shape, store: Store) -> tuple[Part, ...]:
-    writer = PartWriter(store, shape)
-    for table in conformed(tables, shape):
-        writer.write(table)
-    return writer.finish()
-
-
 @dataclass(frozen=True)
 class Stream:
     """Rows that the driver's process has or reads; they pass through it batch by batch."""
 
-    cluster: session.Cluster
+    operation: Operation
     reader: pa.RecordBatchReader
     schema: pa.Schema
 
@@ -139,7 +168,8 @@ class Stream:
         names, entries = self.schema.names, self.schema.metadata  # which tell of another calendar
         tables = (pa.Table.from_batches([batch]).rename_columns(names) for batch in self.reader)
         named = (table.replace_schema_metadata(entries) for table in tables)
-        return _spooled(self.cluster, shape, scratch, partial(write_parts, named, shape))
+        memory = self.operation.cluster.driver_bytes
+        return _spooled(self.operation, shape, scratch, lambda store: [pin(named, shape, store.share, memory)])
 
     def close(self) -> None:
         """The rows are the caller's."""
@@ -157,7 +187,7 @@ class Files:
 class FilesSource:
     """Parquet files, read by executors with PyArrow: names and types that Spark does not know are no matter."""
 
-    cluster: session.Cluster
+    operation: Operation
     files: Files
     schema: pa.Schema
 
@@ -165,24 +195,25 @@ class FilesSource:
         return replace(self, schema=_renamed(self.schema, names))
 
     def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
-        return _spooled(self.cluster, shape, scratch, partial(self._parts, shape))
+        return _spooled(self.operation, shape, scratch, partial(self._pin, shape))
 
-    def _parts(self, shape: Shape, store: SharedFolder) -> Iterator[Part]:
-        read, files = partial(_pin_file, self.files.schema, self.schema.names, shape, store), self.files.files
-        if self.cluster.is_little(sum(footer.info.size for _, footer in files), len(files)):
-            return (part for file in files for part in read(file))
-        pinned = self.cluster.map("pin", read, files, lambda file: file[1].info.size)
-        return (part for parts in pinned for part in parts)
+    def _pin(self, shape: Shape, store: DriverStore) -> list[Pinned]:
+        columns, names, files, cluster = self.files.schema, self.schema.names, self.files.files, self.operation.cluster
+        if cluster.is_little(sum(footer.info.size for _, footer in files), len(files)):
+            tables = (table for place, footer in files for table in row_groups(place, columns, names, footer))
+            return [pin(tables, shape, store.share, cluster.driver_bytes)]
+        pin_file = partial(_pin_file, columns, names, shape, self.operation.share(store))
+        return self.operation.map("pin", pin_file, files, lambda file: file[1].info.size)
 
     def close(self) -> None:
         """Nothing is open between two steps."""
 
 
 def _pin_file(
-    columns: pa.Schema, names: list[str], shape: Shape, store: Store, file: tuple[Location, Footer]
-) -> tuple[Part, ...]:
+    columns: pa.Schema, names: list[str], shape: Shape, folder: SharedFolder, file: tuple[Location, Footer]
+) -> Pinned:
     location, footer = file
-    return write_parts(row_groups(location, columns, names, footer), shape, store)
+    return pin(row_groups(location, columns, names, footer), shape, lambda: folder, memory=0)
 
 
 def row_groups(
@@ -208,22 +239,27 @@ def _column(table: pa.Table, footer: Footer, field: pa.Field, zone: str) -> Any:
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Sequence[Footer]]
 
 
-def open_source(source: Any, cluster: session.Cluster, access: Access, footers: ReadFooters) -> Source:
+def open_source(source: Any, operation: Operation, access: Access, footers: ReadFooters) -> Source:
     """Take a source of any kind; nothing of it is read yet but footers."""
     if is_frame(source):
         frame = relaxed(source)
-        return Frame(cluster, frame, frame_schema(frame))
+        return Frame(operation, frame, frame_schema(frame))
     if is_paths(source):
         files = open_files(source if isinstance(source, (list, tuple)) else [source], access, footers)
-        return FilesSource(cluster, files, files.schema)
+        return FilesSource(operation, files, marked(files))
     reader = to_reader(source, access)
-    return Stream(cluster, reader, reader.schema)
+    return Stream(operation, reader, reader.schema)
 
 
 def open_files(paths: Sequence[Any], access: Access, footers: ReadFooters) -> Files:
     opened = [_files(access.locate(path), footers) for path in paths]
     unified = opened[0].schema if len(opened) == 1 else unify_sources([files.schema for files in opened])
     return Files(tuple(file for files in opened for file in files.files), unified)
+
+
+def marked(files: Files) -> pa.Schema:
+    """The schema of a source, which says where it has INT96: these are instants."""
+    return mark_int96(files.schema, [footer.int96 for _, footer in files.files])
 
 
 def _files(location: Location, footers: ReadFooters) -> Files:

@@ -1,6 +1,6 @@
 """Streams: each micro-batch is a merge that is committed exactly once.
 
-The commit of a batch records `app_id`, the query and the batch number in the files it writes (`core.target.ledger`).
+The commit of a batch records `app_id`, the query and the batch number in the files it writes (`core.dataset.ledger`).
 When Spark gives a batch again, because it died between our commit and its checkpoint, the record tells and nothing is
 done, whatever rows the batch now has. Record and rows are one commit, so there is no moment between them.
 """
@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsspeckit.core import merge as core
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.storage import Access
-from fsspeckit.core.target.ledger import Batch
-from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.engine import operation
+from fsspeckit.datasets.spark.session import Cluster
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -32,10 +33,8 @@ class BatchMerge:
         spark = frame.sparkSession
         batch = Batch(self.app_id, batch_id, query_id(spark))
         location = self.access.locate(self.path)
-        engine = SparkEngine(spark, self.access)
-        with engine.operation("merge", location):
+        with operation(Cluster(spark), self.access, "merge", location) as engine:
             result = core.run(engine, location, frame, replace(self.request, batch=batch))
-        engine.refresh(location)
         log.info("batch %d of %s: %d inserted, %d updated", batch_id, self.app_id, result.inserted, result.updated)
 
 

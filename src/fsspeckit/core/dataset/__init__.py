@@ -1,0 +1,1 @@
+"""The target as it is: its files, partitions, footers and unified schema."""

@@ -1,0 +1,88 @@
+"""Columns that some files lack, and when all files have to get them.
+
+DuckDB takes the columns of the first file for those of all files, and refuses a data set in which another file lacks
+one. The other readers take such files or refuse them, whatever their order is. So a data set that DuckDB reads stays
+readable as long as its first file stays the same. Where a new or rewritten file may come first, all files get all
+columns: the values are null, and nothing else changes in a file that has no matched row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from fsspeckit.core.dataset.partitions import PartitionMap
+from fsspeckit.core.model import Footer, Shape, Target
+from fsspeckit.core.values.mixed import differs
+
+
+def columns_to_add(
+    target: Target,
+    shape: Shape,
+    rewritten: Collection[str],
+    inserted: Collection[tuple[Any, ...]],
+    partitions: Callable[[], PartitionMap],
+) -> Mapping[str, Footer | None]:
+    """The columns that every file gets, each with a file that has it in the shape's type.
+
+    `rewritten` are the paths of files to rewrite, `inserted` the partitions that may get new files.
+    """
+    missing = _missing_columns(target)
+    if not missing or not (rewritten or inserted):
+        return {}
+    if not any(_may_come_first(target, missing, rewritten, inserted, partitions, order) for order in _ORDERS):
+        return {}
+    return {name: _file_with(target, shape, name) for name in shape.stored if name in missing}
+
+
+def _missing_columns(target: Target) -> frozenset[str]:
+    """The columns that some files have and others lack. Partition columns may be left to the paths."""
+    names = [set(footer.schema.names) for footer in target.files.templates]
+    in_all = set[str].intersection(*names) if names else set()
+    return frozenset(set[str]().union(*names) - in_all - set(target.partition_columns))
+
+
+def _may_come_first(
+    target: Target,
+    missing: frozenset[str],
+    rewritten: Collection[str],
+    inserted: Collection[tuple[Any, ...]],
+    partitions: Callable[[], PartitionMap],
+    order: Callable[[str], Any],
+) -> bool:
+    """May a new or rewritten file come first, in a data set that DuckDB reads now?"""
+    paths = [info.path for info in target.files.infos]
+    first = min(range(len(paths)), key=lambda number: order(paths[number]))
+    if not missing.isdisjoint(target.files[first].schema.names):
+        return False
+    kept = min((order(path) for path in paths if path not in rewritten), default=None)
+    if kept is None or any(order(name) < kept for path in rewritten for name in (path, _lowest_new_name(path))):
+        return True
+    folders = (partitions().folder_of(values) for values in inserted)
+    return any(folder is None or order(f"{folder}/part-".lstrip("/")) < kept for folder in folders)
+
+
+def _lowest_new_name(path: str) -> str:
+    """No new name of the file sorts before this one (see `rewrite.files.new_name`)."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{name.rpartition('.')[0].partition('.fk')[0]}.fk"
+
+
+def _by_path(path: str) -> Any:
+    """The order of object stores."""
+    return path.encode()
+
+
+def _by_folder(path: str) -> Any:
+    """The order of DuckDB on disks: the files of a folder, then its folders."""
+    *folders, name = path.encode().split(b"/")
+    return [*((1, folder) for folder in folders), (0, name)]
+
+
+_ORDERS: Iterable[Callable[[str], Any]] = (_by_path, _by_folder)
+
+
+def _file_with(target: Target, shape: Shape, name: str) -> Footer | None:
+    dtype = shape.schema.field(name).type
+    having = (f for f in target.files.templates if name in f.schema.names)
+    return next((f for f in having if not differs(f.schema.field(name).type, dtype)), None)

@@ -1,0 +1,158 @@
+"""The target before the merge: files, unified schema, partition columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from fsspeckit.core.dataset import ledger
+from fsspeckit.core.dataset.footers import read_footer
+from fsspeckit.core.dataset.listing import check_distinct, check_not_bucketed, list_files
+from fsspeckit.core.dataset.partitions import PartitionMap, parse_hive_partition_path, timezone
+from fsspeckit.core.errors import ArgumentError, TargetError, UnreadableFileError
+from fsspeckit.core.footer_columns import Footers
+from fsspeckit.core.model import FileInfo, Footer, Shape, Target
+from fsspeckit.core.parallel import parallel_map
+from fsspeckit.core.storage import Location
+from fsspeckit.core.values import arrays
+from fsspeckit.core.values.mixed import differs
+from fsspeckit.core.values.schema import declared, one_of_each_schema, unify_footers
+from fsspeckit.core.values.unify import unshredded
+
+ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Footers]
+
+
+def read_target(
+    footers: ReadFooters,
+    location: Location,
+    key_columns: Sequence[str],
+    partition_columns: tuple[str, ...] | None,
+    ignores_case: bool = False,
+) -> Target:
+    """List the data files, read their footers and unify them."""
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
+    check_distinct(location, infos)
+    files = footers(location, infos, key_columns)
+    _check_folders(location, infos)
+    columns = _partition_columns(infos, partition_columns, ignores_case)
+    if not infos:
+        return Target(files, None, (), columns)
+    schema = unify_footers([replace(f, schema=declared(f)) for f in one_of_each_schema(files.templates)])
+    return Target(files, schema, tuple(schema.names), columns, ledger.entries(files.templates))
+
+
+def _partition_columns(
+    files: Sequence[FileInfo], requested: tuple[str, ...] | None, ignores_case: bool
+) -> tuple[str, ...]:
+    """The partition columns in the paths, in the order of the folders. `requested` columns must be the same."""
+    in_paths = _named_in_paths(files)
+    if requested is None:
+        return in_paths
+    normal = str.lower if ignores_case else str
+    if in_paths and set(map(normal, in_paths)) != set(map(normal, requested)):
+        raise ArgumentError(
+            f"partition_columns is {list(requested)}, but the target is partitioned by {list(in_paths)}."
+        )
+    if files and requested and not in_paths:
+        raise ArgumentError(
+            f"partition_columns is {list(requested)}, but the target's files lie in no partition folders, and readers "
+            "fail or lose rows where both are mixed. Leave it out, or write the whole data set anew with these columns "
+            "(write_dataset, mode='overwrite')."
+        )
+    return in_paths or requested
+
+
+def _check_folders(location: Location, files: Iterable[FileInfo]) -> None:
+    """Refuse partition folders of different columns or order: readers fail, and new rows have no certain folder."""
+    named = {columns: path for path, columns in _partitioned(files)}
+    if len(named) > 1:
+        (first, one), (second, other) = list(named.items())[:2]
+        raise TargetError(
+            f"Partition folders do not agree: {list(first)} in {location.show(one)}, and {list(second)} in "
+            f"{location.show(other)}. Move the files into folders of the same columns in the same order."
+        )
+
+
+def _partitioned(files: Iterable[FileInfo]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The paths of the files in partition folders, with their partition columns."""
+    for path in [info.path for info in files if "=" in info.path]:
+        columns = tuple(parse_hive_partition_path(path))
+        if columns:
+            yield path, columns
+
+
+def _named_in_paths(files: Iterable[FileInfo]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for _, columns in _partitioned(files) for name in columns))
+
+
+def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
+    """The target of an overwrite: the old files, which may be damaged, give partition columns and stream records."""
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
+    check_distinct(location, infos)
+    if partition_columns is None:
+        in_paths = _named_in_paths(infos)
+        partition_columns = tuple(c for c in in_paths if c in source.names)
+    footers = parallel_map(lambda info: _readable_footer(location, info), infos, 8)
+    return Target(Footers(), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
+
+
+def _readable_footer(location: Location, info: FileInfo) -> Footer | None:
+    try:
+        return read_footer(location, info, ())
+    except UnreadableFileError:
+        return None
+
+
+def in_timezone(shape: Shape, zone: Callable[[], str]) -> Shape:
+    """The shape with the time zone of timestamps in partition folders; `zone` is called only if there are any."""
+    dtypes = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
+    if not any(pa.types.is_timestamp(dtype) and dtype.tz is not None for dtype in dtypes):
+        return shape
+    return replace(shape, partition_timezone=timezone(zone()))
+
+
+def partition_map(target: Target, shape: Shape) -> PartitionMap:
+    types = [arrays.plain_type(shape.schema.field(name).type) for name in shape.partitions]
+    return PartitionMap.of(target.files, shape.partitions, types, shape.partition_timezone)
+
+
+def files_of_other_types(
+    target: Target, shape: Shape, columns: Iterable[str], added: Container[str] = ()
+) -> list[Footer]:
+    """The files that do not have the shape's type in one of the columns, or lack one that is `added` to all files."""
+    types = {name: shape.schema.field(name).type for name in columns}
+    known: dict[int, bool] = {}  # thousands of files share few schemas
+
+    def has_other_type(footer: Footer) -> bool:
+        key = id(footer.schema)
+        if key not in known:
+            own = {f.name: f.type for f in footer.schema}
+            known[key] = any(differs(own[n], t) if n in own else n in added for n, t in types.items())
+        return known[key]
+
+    return [footer for footer in target.files if has_other_type(footer)] if types else []
+
+
+def shape_of_files(target: Target, shape: Shape, misfits: Container[str]) -> Shape:
+    """The shape of files after the merge. A column of type null gets a type with its first value."""
+    if target.schema is None:
+        return shape
+    columns = shape.schema
+    for name in (name for name in shape.mixed if name not in misfits):
+        place = columns.get_field_index(name)
+        columns = columns.set(place, columns.field(place).with_type(target.schema.field(name).type))
+    return replace(shape, schema=columns)
+
+
+def template(target: Target, shape: Shape) -> Footer | None:
+    """The last file that has the merge's schema. New files are written like it."""
+    stored = _unshredded(shape.schema.field(name) for name in shape.stored)
+    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(declared(f)))), None)
+
+
+def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:
+    return pa.schema([field.with_type(unshredded(field.type)) for field in fields])

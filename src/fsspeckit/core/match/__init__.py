@@ -1,0 +1,1 @@
+"""Which rows of the target have a key of the source."""

@@ -1,0 +1,1 @@
+"""The Parquet file format: footers, column chunks, statistics, splicing and writing. Nothing here knows of merges."""

@@ -1,0 +1,170 @@
+"""Schema elements, column paths and key-value entries of one footer, put into another one byte for byte.
+
+PyArrow writes the pages and computes offsets and statistics, but it writes a schema in its own way: it drops DuckDB's
+integer annotations, Spark's legacy list names, ENUM and INTERVAL. Pages depend only on the physical type and the levels
+of a leaf. Where these are equal, the old schema holds for the new pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fsspeckit.core.parquet import schema, thrift
+from fsspeckit.core.parquet.format import (
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    KeyValue,
+    RowGroup,
+    SchemaElement,
+    Type,
+)
+from fsspeckit.core.parquet.metadata_entries import SPARK_ROW, NewValues, described, is_of_schema
+
+_INT96 = (thrift.I32, Type.INT96)
+
+
+@dataclass(frozen=True, slots=True)
+class FooterOverride:
+    """The fields of an existing footer that a new one takes over; `paths` are the paths of its leaves.
+
+    `created_by` is taken over only from parquet-mr's files with INT96. That type does not name its unit, so readers
+    (Spark's `int96TimestampConversion`, our own `int96_unit`) go by the writer.
+    """
+
+    schema: tuple[int, Any]
+    key_value: tuple[int, Any] | None
+    paths: tuple[Any, ...]
+    created_by: tuple[int, Any] | None = None
+
+    @classmethod
+    def of(cls, fields: thrift.Struct) -> FooterOverride:
+        """From a decoded footer."""
+        elements = thrift.structs(fields, FileMetaData.SCHEMA)
+        _check_entries(fields)
+        writer = fields.get(FileMetaData.CREATED_BY)
+        int96_by_parquet_mr = (
+            writer
+            and writer[0] == thrift.BINARY
+            and writer[1].startswith(b"parquet-mr")
+            and any(element.get(SchemaElement.TYPE) == _INT96 for element in elements)
+        )
+        paths = tuple(schema.leaf_paths(elements))
+        entries = fields.get(FileMetaData.KEY_VALUE_METADATA)
+        return cls(fields[FileMetaData.SCHEMA], entries, paths, writer if int96_by_parquet_mr else None)
+
+    def with_entries(self, entries: Mapping[str, str]) -> FooterOverride:
+        """The same with entries added to the key-value metadata; an entry of the same name is replaced."""
+        names = {name.encode() for name in entries}
+        kept = [pair for pair in _pairs(self.key_value) if _key(pair) not in names]
+        new: list[thrift.Struct] = [
+            {KeyValue.KEY: (thrift.BINARY, name.encode()), KeyValue.VALUE: (thrift.BINARY, value.encode())}
+            for name, value in entries.items()
+        ]
+        return replace(self, key_value=thrift.struct_list([*kept, *new]))
+
+    def without(self, names: Collection[bytes]) -> FooterOverride:
+        """The same without some entries of the key-value metadata."""
+        return self._with_pairs([pair for pair in _pairs(self.key_value) if _key(pair) not in names])
+
+    def make_nullable(self) -> FooterOverride:
+        """The same with a schema that takes nulls everywhere."""
+        pairs = [
+            _with_value(pair, schema.make_spark_schema_nullable(pair[KeyValue.VALUE][1]))
+            if _key(pair) == SPARK_ROW
+            else pair
+            for pair in _pairs(self.key_value)
+        ]
+        return replace(self._with_pairs(pairs), schema=thrift.struct_list(schema.make_nullable(self._elements)))
+
+    @property
+    def _elements(self) -> list[thrift.Struct]:
+        _, (_, elements) = self.schema
+        return list(elements)
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        return schema.levels(self._elements)
+
+    @property
+    def entries(self) -> dict[bytes, bytes]:
+        pairs = _pairs(self.key_value)
+        return {_key(pair): pair[KeyValue.VALUE][1] if KeyValue.VALUE in pair else b"" for pair in pairs}
+
+    def with_metadata_of(self, other: FooterOverride) -> FooterOverride:
+        """This schema and the entries that describe it, with all other entries of another file."""
+        ours = [pair for pair in _pairs(self.describing(NewValues()).key_value) if is_of_schema(_key(pair))]
+        theirs = [pair for pair in _pairs(other.key_value) if not is_of_schema(_key(pair))]
+        return self._with_pairs([*theirs, *ours])
+
+    def describing(self, values: NewValues) -> FooterOverride:
+        """The same with entries that are true for new values."""
+        pairs = []
+        for pair in _pairs(self.key_value):
+            value = described(_key(pair), pair[KeyValue.VALUE][1], values) if KeyValue.VALUE in pair else b""
+            if value is not None:
+                pairs.append(_with_value(pair, value) if KeyValue.VALUE in pair else pair)
+        return self._with_pairs(pairs)
+
+    def _with_pairs(self, pairs: list[thrift.Struct]) -> FooterOverride:
+        return replace(self, key_value=thrift.struct_list(pairs) if pairs else None)
+
+    def apply(self, footer: thrift.Struct, *, in_order: bool = True) -> thrift.Struct:
+        """A new file's footer with these fields; without sorting columns unless its rows are `in_order`."""
+        fields = {**footer, FileMetaData.SCHEMA: self.schema}
+        fields.pop(FileMetaData.KEY_VALUE_METADATA, None)
+        if self.key_value is not None:
+            fields[FileMetaData.KEY_VALUE_METADATA] = self.key_value
+        if self.created_by is not None:
+            fields[FileMetaData.CREATED_BY] = self.created_by
+        groups = thrift.structs(footer, FileMetaData.ROW_GROUPS)
+        if any(self._renames(group) or (not in_order and RowGroup.SORTING_COLUMNS in group) for group in groups):
+            renamed = [self._renamed(group) for group in groups]
+            kept = [{n: v for n, v in group.items() if in_order or n != RowGroup.SORTING_COLUMNS} for group in renamed]
+            fields[FileMetaData.ROW_GROUPS] = thrift.struct_list(kept)
+        return fields
+
+    def _renames(self, group: thrift.Struct) -> bool:
+        """Has the new row group a column under another path?"""
+        chunks = zip(thrift.structs(group, RowGroup.COLUMNS), self.paths, strict=True)
+        return any(chunk[ColumnChunk.META_DATA][1][ColumnMetaData.PATH_IN_SCHEMA] != path for chunk, path in chunks)
+
+    def _renamed(self, group: thrift.Struct) -> thrift.Struct:
+        chunks = []
+        for chunk, path in zip(thrift.structs(group, RowGroup.COLUMNS), self.paths, strict=True):
+            metadata = {**chunk[ColumnChunk.META_DATA][1], ColumnMetaData.PATH_IN_SCHEMA: path}
+            chunks.append({**chunk, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)})
+        return {**group, RowGroup.COLUMNS: thrift.struct_list(chunks)}
+
+
+def without_entry(footer: bytes, name: str) -> bytes:
+    """A raw footer without one entry of its key-value metadata."""
+    fields = thrift.decode_whole(footer)
+    _check_entries(fields)
+    pairs = _pairs(fields.get(FileMetaData.KEY_VALUE_METADATA))
+    kept = [pair for pair in pairs if _key(pair) != name.encode()]
+    fields[FileMetaData.KEY_VALUE_METADATA] = thrift.struct_list(kept)
+    return thrift.encode(fields)
+
+
+def _check_entries(fields: thrift.Struct) -> None:
+    """Every entry has a key; the value may be missing."""
+    has_entries = FileMetaData.KEY_VALUE_METADATA in fields
+    for pair in thrift.structs(fields, FileMetaData.KEY_VALUE_METADATA) if has_entries else ():
+        thrift.field(pair, KeyValue.KEY, thrift.BINARY)
+
+
+def _pairs(key_value: tuple[int, Any] | None) -> list[thrift.Struct]:
+    _, (_, pairs) = key_value or thrift.struct_list([])
+    return list(pairs)
+
+
+def _key(pair: thrift.Struct) -> bytes:
+    key: bytes = pair[KeyValue.KEY][1]
+    return key
+
+
+def _with_value(pair: thrift.Struct, value: bytes) -> thrift.Struct:
+    return {**pair, KeyValue.VALUE: (thrift.BINARY, value)}

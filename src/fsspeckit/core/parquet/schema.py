@@ -1,0 +1,181 @@
+"""The schema of a Parquet file: which leaves store an Arrow column, and the schema elements of a footer.
+
+A footer lists its schema elements depth first: the root, then each column with its children. Only leaves have values.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.format import ConvertedType, LogicalType, Repetition, SchemaElement, Type
+
+_REQUIRED, _OPTIONAL, _REPEATED = ((thrift.I32, repetition) for repetition in Repetition)
+_MAP = (thrift.I32, ConvertedType.MAP)
+_BYTE_ARRAY = (thrift.I32, Type.BYTE_ARRAY)
+_MAX_DEPTH = 200
+
+
+def leaf_count(dtype: pa.DataType) -> int:
+    """The number of leaves that store a column of an Arrow type."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return leaf_count(dtype.storage_type)
+    if t.is_nested(dtype):
+        return sum(leaf_count(dtype.field(i).type) for i in range(dtype.num_fields))
+    return 1
+
+
+def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:
+    """The leaf that stores each flat top-level column; empty if the schema does not have so many leaves.
+
+    By counting, not by name: a struct `s` with a leaf `id` and a column called `s.id` have the same path.
+    """
+    indexes, position = {}, 0
+    for column in schema:
+        width = leaf_count(column.type)
+        # Only the Arrow schema knows the unit of a duration.
+        if width == 1 and not t.is_nested(column.type) and not t.is_duration(column.type):
+            indexes[column.name] = position
+        position += width
+    return indexes if position == leaves else {}
+
+
+def has_int96(metadata: pq.FileMetaData) -> bool:
+    return any(metadata.schema.column(i).physical_type == "INT96" for i in range(metadata.num_columns))
+
+
+def int96_columns(schema: pa.Schema, metadata: pq.FileMetaData) -> frozenset[str]:
+    """The top-level columns with INT96 leaves."""
+    if not has_int96(metadata):
+        return frozenset()
+    names = [field.name for field in schema for _ in range(leaf_count(field.type))]
+    return frozenset(n for i, n in enumerate(names) if metadata.schema.column(i).physical_type == "INT96")
+
+
+def int96_unit(metadata: pq.FileMetaData) -> str:
+    """The unit in which INT96 is read. Spark and Hive write microseconds, of years that nanoseconds cannot reach."""
+    return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
+
+
+def leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
+    """The `path_in_schema` of every leaf, as a Thrift field. `CorruptFile` if the elements are no tree."""
+    paths: list[tuple[int, Any]] = []
+
+    def visit(position: int, parents: list[bytes]) -> int:
+        if position >= len(elements) or len(parents) > _MAX_DEPTH:
+            raise thrift.CorruptFile("its schema is no tree")
+        element = elements[position]
+        children = thrift.field(element, SchemaElement.NUM_CHILDREN, thrift.I32, default=0)
+        path = [*parents, thrift.field(element, SchemaElement.NAME, thrift.BINARY)] if position else parents
+        if not children and position:
+            paths.append((thrift.LIST, (thrift.BINARY, path)))
+        position += 1
+        for _ in range(children):
+            position = visit(position, path)
+        return position
+
+    visit(0, [])
+    return paths
+
+
+def levels(elements: list[thrift.Struct]) -> list[tuple[int, int]]:
+    """The maximum definition level and repetition level of every leaf."""
+    leaves: list[tuple[int, int]] = []
+
+    def visit(position: int, definition: int, repetition: int) -> None:
+        repetition_type = elements[position].get(SchemaElement.REPETITION_TYPE, _REQUIRED) if position else _REQUIRED
+        definition += repetition_type != _REQUIRED
+        repetition += repetition_type == _REPEATED
+        children = _children(elements, position)
+        if not children and position:
+            leaves.append((definition, repetition))
+        for child in children:
+            visit(child, definition, repetition)
+
+    visit(0, 0, 0)
+    return leaves
+
+
+def top_level(elements: list[thrift.Struct]) -> list[range]:
+    """The positions of the elements of each top-level column."""
+    return [range(start, _end(elements, start)) for start in _children(elements, 0)]
+
+
+def _children(elements: list[thrift.Struct], position: int) -> list[int]:
+    children, child = [], position + 1
+    for _ in range(_child_count(elements[position])):
+        children.append(child)
+        child = _end(elements, child)
+    return children
+
+
+def _end(elements: list[thrift.Struct], position: int) -> int:
+    """The position after an element and all of its children."""
+    end = position + 1
+    for _ in range(_child_count(elements[position])):
+        end = _end(elements, end)
+    return end
+
+
+def _child_count(element: thrift.Struct) -> int:
+    return int(element.get(SchemaElement.NUM_CHILDREN, (thrift.I32, 0))[1])
+
+
+def make_nullable(elements: list[thrift.Struct]) -> list[thrift.Struct]:
+    """Schema elements with OPTIONAL for REQUIRED, except for the keys of maps and the parts of variants.
+
+    Spark writes a column as REQUIRED because it was a literal, and reads every column as nullable. So REQUIRED in a
+    file of Spark's is no promise, and the file may take nulls.
+    """
+    changed = [dict(element) for element in elements]
+
+    def visit(position: int) -> None:
+        children = _children(elements, position)
+        if _is_variant([elements[child] for child in children]):
+            return
+        for child in children:
+            is_required = changed[child].get(SchemaElement.REPETITION_TYPE) == _REQUIRED
+            if is_required and not _is_map_key(elements, position, child):
+                changed[child][SchemaElement.REPETITION_TYPE] = _OPTIONAL
+            visit(child)
+
+    visit(0)
+    return changed
+
+
+def _is_variant(children: list[thrift.Struct]) -> bool:
+    types = {child[SchemaElement.NAME][1]: child.get(SchemaElement.TYPE) for child in children}
+    parts = {name: physical for name, physical in types.items() if name in (b"metadata", b"value")}
+    return len(parts) == 2 and set(parts.values()) == {_BYTE_ARRAY} and types.keys() <= {*parts, b"typed_value"}
+
+
+def _is_map_key(elements: list[thrift.Struct], parent: int, child: int) -> bool:
+    """Is the child the first field of the repeated group of a map?"""
+    if child != parent + 1 or not parent or elements[parent].get(SchemaElement.REPETITION_TYPE) != _REPEATED:
+        return False
+    grandparent = elements[parent - 1]  # a map has one child, this group
+    logical = grandparent.get(SchemaElement.LOGICAL_TYPE)
+    is_map = logical is not None and LogicalType.MAP in logical[1]
+    return is_map or grandparent.get(SchemaElement.CONVERTED_TYPE) == _MAP
+
+
+def make_spark_schema_nullable(text: bytes) -> bytes:
+    """The schema in Spark's own key-value entry, with the same change; text that is not JSON stays as it is."""
+    try:
+        return json.dumps(_nullable(json.loads(text)), separators=(",", ":"), ensure_ascii=False).encode()
+    except ValueError:
+        return text
+
+
+def _nullable(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_nullable(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    flags = ("nullable", "containsNull", "valueContainsNull")
+    return {k: True if k in flags and v is False else v if k == "metadata" else _nullable(v) for k, v in node.items()}

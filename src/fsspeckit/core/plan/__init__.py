@@ -1,1 +1,0 @@
-"""Which files, which row groups: list, read footers, prune, scan keys."""

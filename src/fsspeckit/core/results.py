@@ -1,0 +1,185 @@
+"""Results and plans, as callers get them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from typing import Literal
+
+from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.match.prune import Pruned
+from fsspeckit.core.model import (
+    Action,
+    FileInfo,
+    FilePlan,
+    Footer,
+    MergeFileMetadata,
+    MergePlan,
+    MergeResult,
+    Rewritten,
+    Staged,
+    Target,
+    WriteResult,
+)
+from fsspeckit.core.storage import Location
+
+
+def entry(location: Location, staged: Staged, operation: Literal["rewritten", "inserted"]) -> MergeFileMetadata:
+    return MergeFileMetadata(location.show(staged.path), staged.rows, operation, staged.size)
+
+
+def result(
+    location: Location,
+    planned: Planned,
+    rewritten: Sequence[Rewritten],
+    inserted: Sequence[Staged],
+    removed: Sequence[FileInfo],
+) -> MergeResult:
+    """The result of a merge: exact counts, and every file of the data set after it."""
+    counts, before = planned.counts, planned.target.rows
+    replaced = {f.path for f in removed} | {r.path for r in rewritten if r.staged}
+    files = [entry(location, s, "rewritten") for r in rewritten for s in r.staged]
+    files += [entry(location, s, "inserted") for s in inserted]
+    files += _preserved(location, planned.target, replaced)
+    copied = sum(r.copied for r in rewritten)
+    written = sum(s.size for s in [*(s for r in rewritten for s in r.staged), *inserted])
+    by = {op: [f.path for f in files if f.operation == op] for op in ("rewritten", "inserted", "preserved")}
+    return MergeResult(
+        strategy=planned.request.strategy.value,
+        source_count=planned.source_rows,
+        target_count_before=before,
+        target_count_after=before + counts.inserted - counts.deleted,
+        inserted=counts.inserted,
+        updated=counts.updated,
+        deleted=counts.deleted,
+        files=files,
+        rewritten_files=by["rewritten"],
+        inserted_files=by["inserted"],
+        preserved_files=by["preserved"],
+        removed_files=[location.show(f.path) for f in removed],
+        bytes_copied=copied,
+        bytes_encoded=written - copied,
+        spliced_files=sum(r.spliced for r in rewritten),
+        reencoded_files=sum(bool(r.staged) and not r.spliced for r in rewritten),
+        retyped_files=[location.show(s.path) for r in rewritten if r.only_types for s in r.staged],
+        retyped_columns=_retyped_columns(planned) if written else {},
+    )
+
+
+def _retyped_columns(planned: Planned) -> dict[str, str]:
+    """Columns that change their type, and the type that they have in all files afterwards."""
+    return {name: str(planned.shape.schema.field(name).type) for name in sorted(planned.retyped)}
+
+
+def _preserved(location: Location, target: Target, replaced: set[str]) -> list[MergeFileMetadata]:
+    kept = [(f, rows) for f, rows in zip(target.files.infos, target.files.rows, strict=True) if f.path not in replaced]
+    return [MergeFileMetadata(location.show(f.path), rows, "preserved", f.size) for f, rows in kept]
+
+
+def written(
+    location: Location, mode: str, inserted: Sequence[Staged], retyped: Sequence[Rewritten], removed: Sequence[FileInfo]
+) -> WriteResult:
+    """The result of a plain write."""
+    rewritten = [entry(location, s, "rewritten") for r in retyped for s in r.staged]
+    return WriteResult(
+        mode,
+        sum(s.rows for s in inserted),
+        [*rewritten, *(entry(location, s, "inserted") for s in inserted)],
+        [location.show(f.path) for f in removed],
+        [f.path for f in rewritten],
+    )
+
+
+def unchanged(location: Location, target: Target, request: Request) -> MergeResult:
+    """The result of a batch that was committed before."""
+    files = _preserved(location, target, set())
+    kept = [f.path for f in files]
+    return MergeResult(request.strategy.value, 0, target.rows, target.rows, 0, 0, 0, files, preserved_files=kept)
+
+
+def describe(location: Location, planned: Planned) -> MergePlan:
+    """The plan of a merge: exact counts, and for every file what would happen and why."""
+    counts, brought_along = planned.counts, planned.brought_along
+    touched = {f.path: f for f in [*planned.touched, *brought_along]}
+    copied = sum(_copied(planned, footer) for footer in planned.touched)
+    return MergePlan(
+        strategy=planned.request.strategy.value,
+        key_columns=planned.shape.keys,
+        partition_columns=planned.shape.partitions,
+        source_count=planned.source_rows,
+        target_count_before=planned.target.rows,
+        inserted=counts.inserted,
+        updated=counts.updated,
+        deleted=counts.deleted,
+        files=tuple(_file_plans(location, planned, touched)),
+        hints=(*_type_hints(planned, brought_along), *_hints(planned)),
+        bytes_copied=copied,
+        bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
+        retyped_columns=_retyped_columns(planned),
+    )
+
+
+def _copied(planned: Planned, footer: Footer) -> int:
+    """An estimate of the bytes in row groups without a matched row: footers have uncompressed sizes only."""
+    if planned.request.rewrite_mode == "full":
+        return 0
+    hit = planned.match.rows.get(footer.path, {})
+    unmatched = sum(group.bytes for number, group in enumerate(footer.row_groups) if not hit.get(number))
+    return footer.info.size * unmatched // max(1, sum(group.bytes for group in footer.row_groups))
+
+
+def _file_plans(location: Location, planned: Planned, touched: Container[str]) -> Iterator[FilePlan]:
+    files, folder = planned.target.files, location.show("")
+    for info, pruned, rows, groups in zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True):
+        action: Action = "prune"
+        reason, scanned, matched = pruned.reason, len(pruned.row_groups), 0
+        if scanned or info.path in touched:
+            matched = planned.match.rows_in(info.path)
+            action, reason = _action(pruned, matched, info.path in touched, planned)
+        yield FilePlan(folder + info.path, action, reason, rows, info.size, groups, scanned, matched)
+
+
+def _action(pruned: Pruned, matched: int, touched: bool, planned: Planned) -> tuple[Action, str]:
+    """The action for a file that was scanned or is rewritten, and the reason."""
+    if touched and not matched and planned.request.rewrite_mode == "incremental":
+        columns = " and ".join(_retyped_columns(planned))
+        return "rewrite", f"gets {columns}" if planned.added else f"takes the common type of {columns}"
+    if touched:
+        return "rewrite", _count(matched, "matched row")
+    if pruned.guard:
+        return "guard", pruned.reason
+    return "scan", _count(matched, "existing key") if matched else "no key matched"
+
+
+def _type_hints(planned: Planned, brought_along: Sequence[Footer]) -> Iterator[str]:
+    """Columns that change their type, and files that are rewritten only for that."""
+    for name, dtype in _retyped_columns(planned).items():
+        if name in planned.added:
+            continue
+        others = " and ".join(str(own) for own in planned.shape.mixed[name])
+        yield (
+            f"The source has values of {name} that files with {others} cannot hold: all files take {dtype}, since "
+            f"readers refuse such a mixture. {_count(len(brought_along), 'file')} without a matched row would be "
+            "rewritten for that."
+        )
+    if planned.added:
+        yield (
+            f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge: all "
+            f"files get them, since DuckDB takes the columns of the first file for those of all. "
+            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
+        )
+
+
+def _hints(planned: Planned) -> list[str]:
+    guards = [p for p in planned.pruned if p.guard]
+    if not guards:
+        return []
+    groups = sum(len(p.row_groups) for p in guards)
+    missing = " and ".join(c for c in planned.shape.partitions if c not in planned.shape.keys)
+    return [
+        f"The keys of {_count(len(guards), 'file')} in other partitions ({_count(groups, 'row group')}) are read only "
+        f"to make sure that no key moves. Add {missing} to the key columns to avoid this."
+    ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

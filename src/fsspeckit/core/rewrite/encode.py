@@ -1,0 +1,257 @@
+"""The new file: which layouts are tried, and the three ways to write one.
+
+A splice copies row groups and columns that do not change as bytes. A re-encoded file is read and written whole, with
+the row groups of the old one. New files are written whole too, with row groups and names of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from fsspeckit.core.model import Rewritten, Staged, WriteOptions
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.format import FileMetaData, RowGroup
+from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, takes_all, template_layout
+from fsspeckit.core.parquet.metadata_entries import NewValues, described_all
+from fsspeckit.core.parquet.reader import check_int96
+from fsspeckit.core.parquet.schema import leaf_count
+from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile
+from fsspeckit.core.parquet.writer import FileWriter, NewFileWriter, receipt_of
+from fsspeckit.core.parquet.writer_options import codec_of
+from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
+from fsspeckit.core.rewrite.row_group import (
+    Columns,
+    Difference,
+    always_encoded,
+    by_name,
+    change_of,
+    column_batches,
+    compare,
+    find_difference,
+    merged,
+    read_columns,
+)
+
+logger = logging.getLogger("fsspeckit.rewrite")
+
+
+class RowsDoNotFit(Exception):
+    """Source rows cannot be stored in the layout that was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAttempt:
+    """A layout to write the file in.
+
+    Bytes can be copied into the file's `own` schema only. Rows are checked if the layout is `doubtful`: some may not
+    fit. `same_leaves` if it has the columns of the file, of which some may be nullable now.
+    """
+
+    layout: Layout
+    own: bool
+    doubtful: bool
+    same_leaves: bool = True
+
+
+def layouts(file: OpenFile) -> Iterator[LayoutAttempt]:
+    """The file's own layout, the same with nullable columns, and the target's unified one, which takes every row."""
+    entries, footer = file.job.ledger, file.footer
+    for nullable in (False, True) if footer.by_spark else (False,):
+        own = file_layout(file.location, footer, file.fields, nullable)
+        doubtful = not takes_all(own.rows, file.unified)
+        yield LayoutAttempt(own.with_entries(entries), own=not nullable, doubtful=doubtful)
+    yield LayoutAttempt(_unified_layout(file, own).with_entries(entries), False, False, same_leaves=False)
+
+
+def _unified_layout(file: OpenFile, own: Layout) -> Layout:
+    template, codec = file.job.template, codec_of(file.metadata)
+    if template is not None and set(template.schema.names) <= set(file.columns):
+        return template_layout(file.location, template, nullable=True).with_metadata_of(own, codec)
+    values = NewValues(rows=None if file.job.deletes else file.metadata.num_rows)
+    entries = described_all(file.schema.metadata or {}, values)
+    columns = pa.schema([file.shape.schema.field(n) for n in file.columns], entries)
+    return Layout.new(columns, WriteOptions(compression=codec))
+
+
+def _check_fits(file: OpenFile, change: RowGroupChange, attempt: LayoutAttempt) -> None:
+    if attempt.doubtful:
+        own = {f.name: f for f in attempt.layout.rows}
+        for name in file.columns:
+            if not column_fits(change.rows.column(name), own.get(name)):
+                raise RowsDoNotFit(f"new values of column {name!r} do not fit the file's own schema")
+
+
+# -- splice
+
+
+def splice(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Difference | None) -> Rewritten:
+    """Copy the row groups that do not change, and of the others the columns that do not.
+
+    No row group before `start` changes. `ahead` is what was read of that one already.
+    """
+    assert file.old is not None
+    location, job, changed, deleted = file.location, file.job, set[str](), 0
+    target = f"{job.staging}/{job.staged}"
+    with SplicedFile(location.storage, target, attempt.layout, file.old, job.path, file.pool) as writer:
+        for group in range(file.metadata.num_row_groups):
+            difference = ahead if ahead is not None and ahead.group == group else None
+            if difference is None and group >= start and group in job.touched:
+                difference = find_difference(file, group)
+            if difference is None:
+                _keep_row_group(writer, file, attempt, group)
+            else:
+                _check_fits(file, difference.change, attempt)
+                changed |= _splice_row_group(writer, file, attempt, difference)
+                deleted += len(difference.change.deleted)
+        if deleted and not writer.rows:
+            writer.abandon()
+            return _removed(file, target)
+        described = file.names if deleted else changed
+        size = writer.close(in_order=_stays_sorted(file, changed), changed=described)
+    logger.debug("%s: %d of %d bytes copied", location.show(job.path), writer.copied, size)
+    return replace(_staged(file, target, writer.rows, size), copied=writer.copied, spliced=True)
+
+
+def _keep_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, group: int) -> None:
+    """Copy a row group, except the columns that are encoded again everywhere or added."""
+    if not file.reencoded and not file.added:
+        writer.keep(group)
+        return
+
+    def batch(names: list[str]) -> Iterator[tuple[list[str], pa.Table]]:
+        return _new_columns(file, attempt, group, None, by_name(read_columns(file, group, names)))
+
+    batches = column_batches(file, group, [name for name in file.names if name in file.reencoded])
+    added = _added_columns(file, attempt, group, None)
+    writer.replace(group, [*(partial(batch, names) for names in batches), *added], file.rows(group))
+
+
+def _splice_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, difference: Difference) -> set[str]:
+    """Write a row group, unless it loses all rows; returns the columns in which a row changed."""
+    group, change, changed = difference.group, difference.change, set(difference.first.changed)
+    rows, keep = file.rows(group) - len(change.deleted), always_encoded(file, change)
+
+    def first() -> Iterator[tuple[list[str], pa.Table]]:
+        return _new_columns(file, attempt, group, change, difference.first.old)
+
+    def batch(names: Sequence[str]) -> Iterator[tuple[list[str], pa.Table]]:
+        compared = compare(file, group, change, names, keep)
+        changed.update(compared.changed)
+        return _new_columns(file, attempt, group, change, compared.old)
+
+    if rows:
+        added = _added_columns(file, attempt, group, change)
+        writer.replace(group, [first, *(partial(batch, names) for names in difference.to_read), *added], rows)
+    return changed
+
+
+def _new_columns(
+    file: OpenFile, attempt: LayoutAttempt, group: int, change: RowGroupChange | None, old: Columns
+) -> Iterator[tuple[list[str], pa.Table]]:
+    """Columns of a row group as they are to be, a batch at a time."""
+    fields = attempt.layout.rows
+    if not old.keys().isdisjoint(file.job.footer.int96):
+        check_int96(file.location, file.path, file.handles.of_this_thread(), [group], old)
+    for names in column_batches(file, group, [f.name for f in fields if f.name in old]):
+        yield names, merged(file, group, change, old, [fields.field(name) for name in names], dictionaries=True)
+
+
+def _added_columns(
+    file: OpenFile, attempt: LayoutAttempt, group: int, change: RowGroupChange | None
+) -> list[ColumnBatch]:
+    """The columns that the file lacks, one at a time."""
+
+    def batch(field: pa.Field) -> Iterator[tuple[list[str], pa.Table]]:
+        yield [field.name], merged(file, group, change, {}, [field])
+
+    return [partial(batch, attempt.layout.rows.field(field.name)) for field, _ in file.added]
+
+
+# -- re-encode
+
+
+def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Difference | None) -> Rewritten:
+    """Read and write the whole file; `start` and `ahead` as of `splice`, and `ahead` has all columns."""
+    check_int96(file.location, file.path, file.handles.of_this_thread())
+    target, changed, deleted = f"{file.job.staging}/{file.job.staged}", set[str](), 0
+    with FileWriter(file.location.storage, target, attempt.layout, file.job.path) as writer:
+        for group, old in enumerate(thrift.structs(file.fields, FileMetaData.ROW_GROUPS)):
+            table, changed_here = _new_row_group(file, attempt, group, start, ahead)
+            changed |= changed_here
+            deleted += file.rows(group) - table.num_rows
+            if table.num_rows or not file.rows(group):
+                writer.write_row_group(table, thrift.structs(old, RowGroup.COLUMNS) if attempt.same_leaves else None)
+        if deleted and not writer.rows:
+            writer.abandon()
+            return _removed(file, target)
+        values = NewValues(file.names if deleted else changed, writer.rows)
+        size = writer.close(in_order=_stays_sorted(file, changed), values=values)
+        return _staged(file, target, writer.rows, size)
+
+
+def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
+    """Write the rows into new files of the same folder, in the first layout that takes them."""
+    folder, deleted = file.path.rpartition("/")[0], 0
+    check_int96(file.location, file.path, file.handles.of_this_thread())
+    for attempt in layouts(file):
+        layout = attempt.layout.compressed(options)
+        with NewFileWriter(file.location.storage, file.job.staging, layout, options) as writer:
+            try:
+                for group in range(file.metadata.num_row_groups):
+                    table, _ = _new_row_group(file, attempt, group, 0, None)
+                    deleted += file.rows(group) - table.num_rows
+                    writer.write(folder, table)
+                staged = tuple(writer.finish())
+                return Rewritten(file.path, staged, removed=bool(deleted) and not staged)
+            except RowsDoNotFit:
+                writer.discard()
+    raise AssertionError("the last layout takes every row")
+
+
+def _new_row_group(
+    file: OpenFile, attempt: LayoutAttempt, group: int, start: int, ahead: Difference | None
+) -> tuple[pa.Table, frozenset[str]]:
+    """All columns of a row group, and those in which a row changed."""
+    fields = attempt.layout.rows
+    if group < start or group not in file.job.touched:
+        return merged(file, group, None, by_name(read_columns(file, group, file.names)), fields), frozenset()
+    was_read = ahead is not None and ahead.group == group
+    change = ahead.change if ahead is not None and was_read else change_of(file, group)
+    _check_fits(file, change, attempt)
+    if len(change.deleted) == file.rows(group):
+        return fields.empty_table(), frozenset()
+    if ahead is not None and was_read:
+        compared = ahead.first
+    else:
+        compared = compare(file, group, change, file.names, keep=file.names)
+    return merged(file, group, change, compared.old, fields), compared.changed
+
+
+# -- the outcome
+
+
+def _staged(file: OpenFile, target: str, rows: int, size: int) -> Rewritten:
+    storage, job = file.location.storage, file.job
+    if (disk := file.location.on_disk()) is not None:
+        disk.storage.copy_mode(file.location.at(file.path), target)
+    staged = Staged(job.staged, job.path, rows, size, file.path, receipt_of(storage, target, rows))
+    return Rewritten(file.path, (staged,), only_types=job.only_types)
+
+
+def _removed(file: OpenFile, target: str) -> Rewritten:
+    """No row is left: the file has no successor."""
+    file.location.storage.remove(target)
+    return Rewritten(file.path, (), removed=True)
+
+
+def _stays_sorted(file: OpenFile, changed: Collection[str]) -> bool:
+    """A declared sort order stays true if the sorting columns are keys, or did not change."""
+    leaves = dict(enumerate(f.name for f in file.schema for _ in range(leaf_count(f.type))))
+    groups = [file.metadata.row_group(g) for g in range(file.metadata.num_row_groups)]
+    sorting = {leaves.get(s.column_index) for group in groups for s in group.sorting_columns}
+    return None not in sorting and sorting.isdisjoint(set(changed).difference(file.shape.keys))

@@ -1,0 +1,1 @@
+"""The rows of the source as Arrow parts."""

@@ -1,0 +1,160 @@
+"""`flock` on the folder of a data set: there is no lock file, and the lock of a dead process is free."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from fsspeckit.core.errors import DatasetLockedError
+from fsspeckit.core.storage.base import locked
+
+
+def above(root: str) -> list[str]:
+    """The folders above one, the outermost first, up to where its file system is mounted."""
+    device, folders = os.stat(root).st_dev, []
+    while (parent := os.path.dirname(root)) != root and os.stat(parent).st_dev == device:
+        folders.append(parent)
+        root = parent
+    return folders[::-1]
+
+
+@contextlib.contextmanager
+def lock(root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
+    """Lock a folder, which is made if it is not there.
+
+    The folders above are locked for sharing, as far as they can be: a writer of one of them writes here too.
+    Yields a function that tells whether the path still names the locked folder.
+    """
+    deadline, held = time.monotonic() + timeout, None
+    while held is None:
+        held = _take(root, deadline, lambda folder: locked(folder, timeout, owner(folder)))
+    try:
+        yield lambda: held[-1].is_at(root)
+    finally:
+        _close(held)
+
+
+def claim(folder: str) -> Callable[[], None] | None:
+    """Take a folder for this process; `None` if a living process has it."""
+    handle = _Handle(folder)
+    try:
+        if handle.try_lock(fcntl.LOCK_EX):
+            return handle.close
+    except OSError:
+        handle.close()
+        raise
+    handle.close()
+    return None
+
+
+def is_inherited(folder: str) -> bool:
+    """Did a process that forked this one hold the folder?"""
+    return folder in _Handle.inherited
+
+
+def _take(root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[_Handle] | None:
+    """Lock the folders above, then the folder; `None` if it was replaced meanwhile."""
+    held: list[_Handle] = []
+    try:
+        os.makedirs(root, exist_ok=True)  # a writer that was refused removes the folder it made, at any time
+        for folder in above(root):
+            _share(folder, held, deadline, error)
+        held.append(_Handle(root))
+        _wait(held[-1], fcntl.LOCK_EX, root, deadline, error)
+        if held[-1].is_at(root):
+            return held
+    except (FileNotFoundError, FileExistsError):
+        if os.path.isfile(root):
+            raise
+    except BaseException:
+        _close(held)
+        raise
+    _close(held)
+    return None
+
+
+class _Handle:
+    """An open folder, for locking. A forked child closes it, else it could unlock, or keep, its parent's lock."""
+
+    open_ones: ClassVar[set[_Handle]] = set()
+    inherited: ClassVar[set[str]] = set()
+    # Held while a descriptor is open and not in `open_ones`, or the reverse, so that no fork happens meanwhile.
+    # Reentrant, for a fork by a signal handler of the same thread.
+    guard: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        with self.guard:
+            self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            self.open_ones.add(self)
+
+    def try_lock(self, mode: int) -> bool:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def is_at(self, path: str) -> bool:
+        """Does the path name this folder? It may have been removed, moved or replaced."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):  # a child forked by C code has the handle too: unlock before closing
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the descriptor before it is closed: once it is, another thread may be given its number."""
+        with self.guard:
+            descriptor, self._descriptor = self._descriptor, None
+            self.open_ones.discard(self)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @classmethod
+    def close_inherited(cls) -> None:
+        try:
+            for handle in list(cls.open_ones):
+                cls.inherited.add(handle._folder)
+                with contextlib.suppress(OSError):  # the other handles are to be closed all the same
+                    handle._forget()
+        finally:
+            cls.guard.release()
+
+
+os.register_at_fork(
+    before=_Handle.guard.acquire, after_in_parent=_Handle.guard.release, after_in_child=_Handle.close_inherited
+)
+
+
+def _share(folder: str, held: list[_Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+    """Share the lock of a folder above, if it can be opened and locked at all."""
+    with contextlib.suppress(PermissionError):
+        held.append(_Handle(folder))
+        with contextlib.suppress(OSError):  # a file system without locks
+            _wait(held[-1], fcntl.LOCK_SH, folder, deadline, error)
+
+
+def _wait(handle: _Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+    while not handle.try_lock(mode):
+        if time.monotonic() >= deadline:
+            raise error(folder)
+        time.sleep(0.05)
+
+
+def _close(handles: list[_Handle]) -> None:
+    for handle in reversed(handles):
+        handle.close()

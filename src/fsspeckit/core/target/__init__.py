@@ -1,1 +1,0 @@
-"""What is there: files, footers, partitions. Read with suspicion, and never written."""

@@ -1,0 +1,123 @@
+"""Times without a zone in the source, for columns of instants in the target.
+
+They become instants only in a zone that somebody named, as by Spark's own cast of TIMESTAMP_NTZ: a local time that a
+change of clocks leaves out is moved on by the length of the gap, and of one that happens twice the first is meant.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from fsspeckit.core.values import arrays, nested
+
+# On a field of a source: all files of it, or some, hold INT96.
+_MARK = b"fsspeckit.int96"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EPOCH = dt.datetime(1970, 1, 1)
+# From here on Arrow sees no change of clocks (seen); zones have rules, which repeat with the calendar.
+_RULES_SINCE = int((dt.datetime(2037, 1, 1) - _EPOCH).total_seconds())
+_CALENDAR_REPEATS = 146_097 * 86_400
+_QUARTER_HOUR = 900
+
+
+def assumed_type(source: pa.DataType, target: pa.DataType) -> pa.DataType:
+    """The plain source type with a zone wherever a time without one meets an instant of the target.
+
+    >>> assumed_type(pa.timestamp("us"), pa.timestamp("ms", "Asia/Tokyo"))
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    if t.is_timestamp(source) and t.is_timestamp(target):
+        return pa.timestamp(source.unit, "UTC") if source.tz is None and target.tz is not None else source
+    if not t.is_nested(source) or arrays.family(source) != arrays.family(target) or t.is_union(source):
+        return source
+    if t.is_struct(source):
+        known = {field.name: field.type for field in target}
+        fields = [f.with_type(assumed_type(f.type, known.get(f.name, f.type))) for f in source]
+        return pa.struct(fields)
+    children = iter(nested.fields_of(target))
+    return arrays.with_children(source, lambda field: field.with_type(assumed_type(field.type, next(children).type)))
+
+
+def zoned_type(dtype: pa.DataType) -> pa.DataType:
+    """A plain type with instants in place of times without a zone."""
+    if t.is_timestamp(dtype):
+        return pa.timestamp(dtype.unit, "UTC")
+    return arrays.with_children(dtype, lambda field: field.with_type(zoned_type(field.type)))
+
+
+def zones_of(dtype: pa.DataType) -> set[bool]:
+    """Of all timestamps within a type: have they a zone?"""
+    if t.is_timestamp(dtype):
+        return {dtype.tz is not None}
+    return set[bool]().union(*(zones_of(field.type) for field in nested.fields_of(dtype)))
+
+
+def as_instants(array: Any, dtype: pa.DataType, zone: str) -> Any:
+    """The values in an `assumed_type`: times without a zone are local to `zone`."""
+    if array.type == dtype:
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([as_instants(chunk, dtype, zone) for chunk in array.chunks], dtype)
+    if t.is_timestamp(dtype):
+        return _localized(array, zone)
+    lengths, values = nested.parts(array)
+    children = [as_instants(value, f.type, zone) for value, f in zip(values, nested.fields_of(dtype), strict=True)]
+    return nested.put_together(dtype, lengths, children, array.is_null())
+
+
+def _localized(array: pa.Array, zone: str) -> pa.Array:
+    """Instants, by the offset that holds before a change of clocks where there is one."""
+    unit, local = array.type.unit, array.cast(pa.int64())
+    before = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
+    offset = pc.subtract(pc.local_timestamp(before).cast(pa.int64()), before.cast(pa.int64()))
+    far = pc.greater_equal(local, _RULES_SINCE * _PER_SECOND[unit])
+    if not zone.startswith(("+", "-")) and pc.any(far).as_py():
+        offset = pc.if_else(far, _offsets_by_rule(local, far, unit, zone), offset)
+    return pc.subtract_checked(local, offset).cast(pa.timestamp(unit, "UTC"))
+
+
+def _offsets_by_rule(local: pa.Array, far: pa.Array, unit: str, zone: str) -> pa.Array:
+    """By Python's zones. Clocks change at quarters of an hour, so that one look serves all times within a quarter."""
+    per_second, rules = _PER_SECOND[unit], ZoneInfo(zone)
+    quarters = pc.if_else(far, pc.divide(local, _QUARTER_HOUR * per_second), None).dictionary_encode()
+    offsets = []
+    for quarter in quarters.dictionary.to_pylist():
+        seconds = quarter * _QUARTER_HOUR
+        moment = _EPOCH + dt.timedelta(seconds=_RULES_SINCE + (seconds - _RULES_SINCE) % _CALENDAR_REPEATS)
+        offset = moment.replace(tzinfo=rules).utcoffset()
+        assert offset is not None
+        offsets.append(int(offset.total_seconds()) * per_second)
+    return pa.array(offsets, pa.int64()).take(quarters.indices)
+
+
+def mark_int96(schema: pa.Schema, columns_of_files: Iterable[frozenset[str]]) -> pa.Schema:
+    """A source's schema that says which columns are INT96: Arrow reads their instants in UTC, without a zone."""
+    files = list(columns_of_files)
+    for name in frozenset[str]().union(*files):
+        position = schema.get_field_index(name)
+        if position >= 0:
+            told = {_MARK: b"all" if all(name in columns for columns in files) else b"some"}
+            field = schema.field(position)
+            schema = schema.set(position, field.with_metadata({**(field.metadata or {}), **told}))
+    return schema
+
+
+def int96_mark(field: pa.Field) -> str | None:
+    """`all` or `some`: the source's files in which the column is INT96."""
+    told: bytes | None = (field.metadata or {}).get(_MARK)
+    return told.decode() if told is not None else None
+
+
+def unmarked(schema: pa.Schema) -> pa.Schema:
+    """Without the marks, which are not for files."""
+    fields = [
+        f.with_metadata({k: v for k, v in f.metadata.items() if k != _MARK}) if int96_mark(f) else f for f in schema
+    ]
+    return pa.schema(fields, schema.metadata)

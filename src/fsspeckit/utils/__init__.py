@@ -1,0 +1,1 @@
+"""The import paths of spec 003. The code is in `fsspeckit.datasets`."""

@@ -1,0 +1,248 @@
+"""The kernel deletes rows: row groups have fewer of them, and what is deleted is in no byte of the new file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from damage import edit_footer, raw_footer
+from fsspeckit.core.dataset.footers import read_footer
+from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.model import Rewritten, Shape, WriteOptions
+from fsspeckit.core.parallel import Pool
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.rewrite.file import rewrite_file
+from fsspeckit.core.rewrite.job import Job, RowGroupChange
+from fsspeckit.core.storage import locate
+from fsspeckit.core.values.schema import plain_schema
+from spliced_files import FILES
+
+
+@dataclass
+class Changes:
+    by_group: Mapping[int, RowGroupChange]
+
+    def row_group(self, group: int) -> RowGroupChange:
+        return self.by_group[group]
+
+
+def rewrite(
+    path: Path,
+    deleted: Mapping[int, Sequence[int]],
+    replaced: Mapping[int, tuple[Sequence[int], pa.Table]] | None = None,
+    threads: int = 1,
+    **job: Any,
+) -> Rewritten:
+    """The positions to delete and to replace, by row group; the new file is `new` beside the folder of the old one."""
+    location = locate(str(path.parent))
+    footer = read_footer(location, list_files(location)[0], ["id"])
+    schema = plain_schema(footer.schema)
+    replaced, changes = replaced or {}, {}
+    for group in sorted({*deleted, *replaced}):
+        positions, rows = replaced.get(group, ((), schema.empty_table()))
+        deleted_rows = np.array(deleted.get(group, ()), dtype=np.int64)
+        changes[group] = RowGroupChange(np.array(positions, dtype=np.int64), rows, deleted_rows)
+    made = Job(footer, tuple(changes), str(path.parent.parent), "new", path.name, deletes=True, **job)
+    with Pool.of(threads) as pool:
+        return rewrite_file(location, Shape(schema, tuple(schema.names), ("id",), ()), made, Changes(changes), pool)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "lake").mkdir()
+    return tmp_path / "lake" / "f.parquet"
+
+
+def read_pyarrow(path: Path) -> list[Any]:
+    """By row group: PyArrow does not join nested dictionaries."""
+    file = pq.ParquetFile(path)
+    return [row for group in range(file.num_row_groups) for row in file.read_row_group(group).to_pylist()]
+
+
+def read_duckdb(path: Path) -> list[Any]:
+    with duckdb.connect() as connection:
+        return connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+
+
+READERS: dict[str, Callable[[Path], list[Any]]] = {
+    "pyarrow": read_pyarrow,
+    "duckdb": read_duckdb,
+    "polars": lambda path: pl.read_parquet(path).rows(),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", FILES)
+def test_every_reader_sees_the_rows_that_are_left(path: Path, name: str, threads: int) -> None:
+    """Of three row groups the first loses some rows and keeps one that is replaced, the second loses all."""
+    FILES[name](path)
+    old = pq.ParquetFile(path)
+    size = old.metadata.row_group(0).num_rows
+    table = old.read().cast(plain_schema(old.schema_arrow))
+    deleted_rows = {0: [0, 6, 7, 12, size - 1], 1: list(range(size))}
+    new_row = table.slice(2 * size + 3, 1).set_column(0, "id", table.column("id").slice(2, 1))
+    done = rewrite(path, deleted_rows, {0: ([2], new_row)}, threads, verify_keys=threads > 1)
+    new, places = (
+        path.parent.parent / "new",
+        [p for p in range(3 * size) if p not in deleted_rows[0] and p // size != 1],
+    )
+    (staged,) = done.staged
+    assert (staged.rows, staged.size, done.removed) == (2 * size - 5, new.stat().st_size, False)
+    metadata = pq.read_metadata(new)
+    assert [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)] == [size - 5, size]
+    assert (metadata.num_rows, metadata.schema) == (2 * size - 5, old.metadata.schema)
+    assert [group[7][1] for group in raw_footer(new)[4][1][1] if 7 in group] in ([], [0, 1])
+    for reader, read in READERS.items():
+        before = read(path)
+        replaced = _with_key_of(before[2], before[2 * size + 3])
+        expected = [replaced if place == 2 else before[place] for place in places]
+        assert repr(read(new)) == repr(expected), reader
+    check_bounds(new)
+
+
+def _with_key_of(row: Any, other: Any) -> Any:
+    return {**other, "id": row["id"]} if isinstance(row, dict) else (row[0], *other[1:])
+
+
+def check_bounds(path: Path) -> None:
+    """Statistics of flat columns are those of the values that are there."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        for leaf, name in enumerate(file.metadata.schema.names):
+            statistics = file.metadata.row_group(group).column(leaf).statistics
+            if name not in ("id", "whole", "text", "word", "day") or statistics is None or not statistics.has_min_max:
+                continue
+            column = file.read_row_group(group, [name]).column(0).to_pylist()
+            values = [value for value in column if value is not None]
+            assert (statistics.min, statistics.max) == (min(values), max(values)), (group, name)
+            assert statistics.null_count in (None, len(column) - len(values))
+
+
+# -- erased means erased
+
+SECRET = "Bertholdine"
+
+
+def rows_with_secret(wrap: Callable[[list[str | None]], Any] = list) -> pa.Table:
+    """The secret is in row 7 only, in the first of three row groups."""
+    values: list[str | None] = [SECRET if i == 7 else ("Anna", "Carl", None)[i % 3] for i in range(60)]
+    return pa.table({"id": pa.array(range(60)), "name": wrap(values), "x": pa.array([None, *range(59)])})
+
+
+def by_pyarrow(table: pa.Table, **options: Any) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(table, path, **{"row_group_size": 20, "compression": "none", **options})
+
+
+def categories(values: list[str | None]) -> pa.Array:
+    return pa.array(values).dictionary_encode()
+
+
+def nested(values: list[str | None]) -> pa.Array:
+    return pa.array([{"all": [v, None]} for v in values])
+
+
+SECRETS: dict[str, Callable[[Path], None]] = {
+    "dictionary": by_pyarrow(rows_with_secret()),
+    "plain": by_pyarrow(rows_with_secret(), use_dictionary=False, write_page_index=True, data_page_size=16),
+    "page index": by_pyarrow(rows_with_secret(), write_page_index=True),
+    "nested": by_pyarrow(rows_with_secret(nested), write_page_index=True),
+    "categories": by_pyarrow(rows_with_secret(categories)),
+    "categories without a schema": by_pyarrow(rows_with_secret(categories), store_schema=False),
+    "nested categories": by_pyarrow(
+        rows_with_secret(lambda values: pa.StructArray.from_arrays([categories(values)], ["c"]))
+    ),
+    "pandas": lambda path: (
+        rows_with_secret()
+        .to_pandas()
+        .astype({"name": "category"})
+        .to_parquet(path, row_group_size=20, compression=None)
+    ),
+    "polars": lambda path: pl.from_arrow(rows_with_secret(categories)).write_parquet(
+        path, row_group_size=20, compression="uncompressed"
+    ),
+    "duckdb": lambda path: duckdb.from_arrow(rows_with_secret()).write_parquet(str(path), compression="uncompressed"),
+}
+
+
+@pytest.mark.parametrize("splices", [True, False])
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_deleted_value_is_in_no_byte_of_the_new_file(path: Path, name: str, splices: bool) -> None:
+    """PyArrow and Polars write the whole dictionary of a column into every row group."""
+    SECRETS[name](path)
+    if not splices:
+        edit_footer(path, _unknown_field)
+    assert SECRET.encode() in path.read_bytes()
+    done = rewrite(path, {0: [7]})
+    assert done.spliced is splices
+    new = path.parent.parent / "new"
+    assert SECRET.encode() not in new.read_bytes()
+    before = read_pyarrow(path)
+    assert read_pyarrow(new) == before[:7] + before[8:]
+
+
+def _unknown_field(footer: thrift.Struct) -> None:
+    footer[4][1][1][-1][1][1][1][0][3][1][60] = thrift.I64, 4
+
+
+def test_row_groups_without_deletes_are_copied(path: Path) -> None:
+    by_pyarrow(rows_with_secret())(path)
+    chunks = [pq.read_metadata(path).row_group(group).column(c) for group in (1, 2) for c in range(3)]
+    assert rewrite(path, {0: [7]}).copied == sum(chunk.total_compressed_size for chunk in chunks)
+
+
+# -- no rows left
+
+
+@pytest.mark.parametrize("way", ["spliced", "re-encoded", "as new files"])
+def test_a_file_that_loses_all_rows_is_removed(path: Path, way: str) -> None:
+    by_pyarrow(rows_with_secret())(path)
+    if way == "re-encoded":
+        edit_footer(path, _unknown_field)
+    job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}
+    assert rewrite(path, dict.fromkeys(range(3), range(20)), **job) == Rewritten("f.parquet", (), removed=True)
+    assert [entry.name for entry in path.parent.parent.iterdir()] == ["lake"]
+
+
+@pytest.mark.parametrize("way", ["re-encoded", "as new files"])
+def test_rows_are_deleted_from_files_that_are_written_whole(path: Path, way: str) -> None:
+    by_pyarrow(rows_with_secret(), write_page_index=True)(path)
+    if way == "re-encoded":
+        edit_footer(path, _unknown_field)
+    job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}
+    done = rewrite(path, {0: range(20), 1: [0, 19]}, **job)
+    assert (done.spliced, done.removed, done.staged[0].rows) == (False, False, 38)
+    before = read_pyarrow(path)
+    assert read_pyarrow(path.parent.parent / done.staged[0].staged) == before[21:39] + before[40:]
+
+
+# -- what the footer says
+
+
+@pytest.mark.parametrize("splices", [True, False])
+def test_entries_and_order_are_true_for_the_rows_that_are_left(path: Path, splices: bool) -> None:
+    """The order stays, row numbers and the extent of geometries that are no longer there go."""
+    frame = pd.DataFrame({"id": range(60), "shape": [b"point"] * 60})
+    table = pa.Table.from_pandas(frame)
+    geo = {"columns": {"shape": {"encoding": "WKB", "geometry_types": ["Point"], "bbox": [1, 2, 3, 4]}}}
+    table = table.replace_schema_metadata({**table.schema.metadata, b"geo": json.dumps(geo).encode()})
+    by_pyarrow(table, sorting_columns=[pq.SortingColumn(0)])(path)
+    if not splices:
+        edit_footer(path, _unknown_field)
+    assert rewrite(path, {1: [0, 5]}).spliced is splices
+    new = pq.ParquetFile(path.parent.parent / "new")
+    assert {new.metadata.row_group(g).sorting_columns for g in range(3)} == {(pq.SortingColumn(0),)}
+    entries = new.schema_arrow.metadata
+    assert json.loads(entries[b"pandas"])["index_columns"] == []
+    assert "bbox" not in json.loads(entries[b"geo"])["columns"]["shape"]
+    assert new.read().to_pandas().index.tolist() == list(range(58))

@@ -1,0 +1,200 @@
+"""Who may read what a merge wrote: mode, owner, group, ACLs and xattrs, while it is staged and afterwards."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from crash import lakes
+from crash.restricted import NOBODY, merge_restricted
+from fsspeckit.core.commit.apply import ApplyJournal
+from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.storage import LocalStorage
+from support import rows, write_lake
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
+ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
+GROUP, EVERYONE = 4242, 0xFFFFFFFF
+USER_OBJ, USER, GROUP_OBJ, MASK, OTHER = 1, 2, 4, 16, 32
+
+
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    """An ACL as the kernel takes it: tag, rights, and the user or group that is named."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def for_nobody(rights: int) -> bytes:
+    """The user `nobody` has these rights, all others may read."""
+    named = (USER, rights, NOBODY)
+    return acl((USER_OBJ, 6, EVERYONE), named, (GROUP_OBJ, 4, EVERYONE), (MASK, 6, EVERYONE), (OTHER, 4, EVERYONE))
+
+
+def set_acl(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"no ACLs here: {error}")
+
+
+def rights(path: Path | str) -> tuple[Any, ...]:
+    found = os.stat(path)
+    attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    return found.st_mode & 0o7777, found.st_uid, found.st_gid, attributes
+
+
+def may_read(path: Path | str, user: int) -> bool:
+    code = f"import os; os.setgroups([]); os.setgid({user}); os.setuid({user}); open({str(path)!r}, 'rb')"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def lake(ground: Path) -> Path:
+    return lakes.make(ground / "lake")
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+# While it is staged
+
+
+def test_staging_is_private_from_the_first_byte(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lake / "f0.parquet").chmod(0o600)
+    open_output, seen = LocalStorage.open_output, list[tuple[int, int]]()
+
+    def watched(storage: LocalStorage, path: str, final: str = "") -> Any:
+        sink = open_output(storage, path, final)
+        modes = os.fstat(sink.fileno()).st_mode & 0o777, os.stat(os.path.dirname(path)).st_mode & 0o777
+        seen.append(modes)
+        return sink
+
+    monkeypatch.setattr(LocalStorage, "open_output", watched)
+    lakes.merge(lake)
+    assert len(seen) == 4
+    assert set(seen) == {(0o600, 0o700)}
+
+
+def test_staging_is_private_below_a_default_acl(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder beside the data set lets everyone in; staging is made there, and closed all the same."""
+    set_acl(lake.parent, DEFAULT_ACL, for_nobody(6))
+    seen: list[int] = []
+    lakes.after(
+        monkeypatch, "insert", lambda: seen.extend(os.stat(p).st_mode & 0o077 for p in lake.parent.rglob(".st*"))
+    )
+    before = rights(lake / "f0.parquet")
+    (new,) = lakes.merge(lake).inserted_files
+    assert seen == [0]
+    assert rights(lake / "f0.parquet") == before
+    assert ACL not in os.listxattr(new)
+    assert os.stat(new).st_mode & 0o777 == 0o644
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("mode", "partition", "staging"),
+    [(0o2775, 0o2775, 0o2770), (0o2770, 0o2770, 0o2770), (0o2775, 0o2700, 0o2700), (0o755, 0o755, 0o700)],
+)
+def test_a_recorded_commit_is_open_to_the_group_that_may_finish_it(
+    ground: Path, monkeypatch: pytest.MonkeyPatch, mode: int, partition: int, staging: int
+) -> None:
+    """If the group may write to every folder concerned, and to nobody else."""
+    write_lake(ground / "lake", {"p=1/f0.parquet": pa.table({"id": [0], "x": ["old"]})})
+    for folder, rights in ((ground / "lake/p=1", partition), (ground / "lake", mode)):
+        os.chown(folder, -1, GROUP)
+        folder.chmod(rights)
+
+    def fails(steps: ApplyJournal, here: int) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr(ApplyJournal, "apply", fails)
+    with pytest.raises(CommitUnfinishedError):
+        lakes.merge(ground / "lake", pa.table({"id": [0], "x": ["new"], "p": [1]}))
+    (folder,) = ground.glob(".fsspeckit-lake/.staging_*")
+    assert folder.stat().st_mode & 0o7777 == staging
+
+
+# Afterwards
+
+
+@pytest.mark.parametrize("replace", ["in_place", "new_file"])
+def test_a_rewritten_file_keeps_its_acl_and_its_xattrs(lake: Path, replace: Any) -> None:
+    set_acl(lake / "f0.parquet", ACL, for_nobody(0))
+    os.setxattr(lake / "f0.parquet", "user.origin", b"crm \x00\xff")
+    before = rights(lake / "f0.parquet")
+    plain = rights(lake / "f1.parquet")
+    files = sorted(lakes.merge(lake, replace=replace).rewritten_files)
+    assert rights(files[0]) == before
+    assert rights(files[1]) == plain
+    assert lakes.holds(lake, lakes.NEW)
+
+
+@as_root
+def test_who_was_denied_may_not_read_afterwards(lake: Path) -> None:
+    """The group bits of the mode are the ACL's mask: as a mode alone, they would let the group in."""
+    set_acl(lake / "f0.parquet", ACL, for_nobody(0))
+    assert not may_read(lake / "f0.parquet", NOBODY)
+    lakes.merge(lake)
+    assert not may_read(lake / "f0.parquet", NOBODY)
+    assert may_read(lake / "f1.parquet", NOBODY)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
+def test_new_files_are_as_the_umask_says(lake: Path, umask: int) -> None:
+    os.umask(umask)
+    (new,) = lakes.merge(lake).inserted_files
+    (lake / "plain").touch()
+    assert rights(new) == rights(lake / "plain")
+    assert os.stat(new).st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("partition", [1, 2])
+def test_new_files_are_as_the_default_acl_of_their_folder_says(ground: Path, partition: int) -> None:
+    """Also in a partition folder that is yet to be made."""
+    lake = ground / "lake"
+    write_lake(lake, {"p=1/f0.parquet": pa.table({"id": [0], "x": ["old"]})})
+    for folder in (lake, lake / "p=1"):
+        set_acl(folder, DEFAULT_ACL, for_nobody(6))
+    (new,) = lakes.merge(lake, pa.table({"id": [9], "x": ["new"], "p": [partition]})).inserted_files
+    (lake / f"p={partition}/plain").touch()
+    assert ACL in os.listxattr(new)
+    assert rights(new) == rights(lake / f"p={partition}/plain")
+    (lake / f"p={partition}/plain").unlink()
+    assert len(rows(lake)) == 2 and not lakes.litter(ground)
+
+
+@as_root
+def test_a_group_that_cannot_be_kept_gets_no_more_than_all(lake: Path) -> None:
+    """Files of a group that the writer is not in: the writer's own group would get its rights."""
+    for path in (lake, *lake.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    os.chown(lake / "f0.parquet", 0, GROUP)
+    (lake / "f0.parquet").chmod(0o664)
+    assert merge_restricted(lake, NOBODY).error is None
+    assert rights(lake / "f0.parquet")[:3] == (0o644, NOBODY, NOBODY)
+    assert lakes.holds(lake, lakes.NEW)
+
+
+@as_root
+def test_an_acl_that_cannot_be_kept_is_refused(lake: Path) -> None:
+    for path in (lake, *lake.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    os.chown(lake / "f0.parquet", 0, GROUP)
+    set_acl(lake / "f0.parquet", ACL, for_nobody(6))
+    before = lakes.snapshot(lake.parent)
+    answer = merge_restricted(lake, NOBODY)
+    assert answer.error == "StorageError"
+    assert f"Cannot keep the ACL of {lake}/f0.parquet" in answer.message
+    assert "setfacl -b" in answer.message and "Nothing was changed" in answer.message
+    assert lakes.snapshot(lake.parent) == before
