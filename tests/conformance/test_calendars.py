@@ -13,7 +13,7 @@ import pytest
 from damage import edit_footer, nothing_changes
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.parquet import thrift
-from fsspeckit.core.values.calendars import Calendar, days_of, hybrid_days_of
+from fsspeckit.core.values.calendars import Calendar, gregorian_to_hybrid_days, hybrid_to_gregorian_days
 from support import write_lake
 
 PREFIX = "org.apache.spark."
@@ -25,7 +25,7 @@ OLD, OLDER, NEW = dt.date(1, 1, 1), dt.date(1500, 2, 28), dt.date(2024, 1, 1)
 def stored(*dates: dt.date) -> pa.Array:
     """Dates as the legacy calendar counts them."""
     days = pa.array(dates, pa.date32()).cast(pa.int32()).to_numpy()
-    return pa.array(hybrid_days_of(days), pa.int32()).view(pa.date32())
+    return pa.array(gregorian_to_hybrid_days(days), pa.int32()).view(pa.date32())
 
 
 def legacy_lake(tmp_path: Path, columns: dict[str, Any], entries: dict[str, str] = LEGACY, **options: Any) -> str:
@@ -42,7 +42,7 @@ def read(lake: str) -> list[dict[str, Any]]:
         table = pq.ParquetFile(path).read()
         for i, field in enumerate(table.schema):
             if pa.types.is_date(field.type) and Calendar.of(pq.read_metadata(path).metadata).dates:
-                days = days_of(table.column(i).cast(pa.int32()).to_numpy())
+                days = hybrid_to_gregorian_days(table.column(i).cast(pa.int32()).to_numpy())
                 table = table.set_column(i, field.name, pa.array(days, pa.int32()).view(pa.date32()))
         found += table.to_pylist()
     return sorted(found, key=repr)

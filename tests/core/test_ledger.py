@@ -29,7 +29,7 @@ def footer(**streams: Any) -> Footer:
 
 
 def written(lake: str, name: str) -> dict[str, Any]:
-    entries = ledger.recorded(pq.read_metadata(f"{lake}/{name}").metadata)
+    entries = ledger.stream_entries(pq.read_metadata(f"{lake}/{name}").metadata)
     return {key.removeprefix(PREFIX): json.loads(value) for key, value in entries.items()}
 
 
@@ -52,7 +52,7 @@ def test_the_greatest_batch_counts() -> None:
 )
 def test_a_broken_entry_is_damage(entry: str) -> None:
     with pytest.raises(CorruptFile, match=r"'fsspeckit\.stream\.orders', which records what a stream has committed"):
-        ledger.recorded({b"fsspeckit.stream.orders": entry.encode(), b"other": b"x"})
+        ledger.stream_entries({b"fsspeckit.stream.orders": entry.encode(), b"other": b"x"})
 
 
 def test_replays() -> None:

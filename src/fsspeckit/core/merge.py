@@ -71,7 +71,7 @@ from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
-from fsspeckit.core.values.schema import check_told_apart, shape_of, spelled_like
+from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case, shape_of
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
 
@@ -160,7 +160,7 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     target = read_target(engine.footers, location, request.key_columns, columns, ignores_case)
     if target.schema is None or not ignores_case:
         return target, request
-    key_columns, order = (spelled_like(target, names) for names in (request.key_columns, request.dedup_order_by))
+    key_columns, order = (in_target_case(target, names) for names in (request.key_columns, request.dedup_order_by))
     if key_columns != request.key_columns:
         target = read_target(engine.footers, location, key_columns, columns, ignores_case)
     return target, replace(request, key_columns=key_columns, dedup_order_by=order)
@@ -171,9 +171,9 @@ def _open(engine: Engine, source: object, target: Target | None) -> Source:
     if not engine.ignores_case:
         return opened
     if target is None or target.schema is None:
-        check_told_apart(opened.schema.names)
+        check_case_insensitive_names(opened.schema.names)
         return opened
-    return opened.renamed(spelled_like(target, opened.schema.names))
+    return opened.renamed(in_target_case(target, opened.schema.names))
 
 
 @contextlib.contextmanager

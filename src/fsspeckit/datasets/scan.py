@@ -32,7 +32,7 @@ from fsspeckit.core.parquet.reader import (
 from fsspeckit.core.parquet.schema import has_int96, int96_unit
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
-from fsspeckit.core.values.calendars import corrected
+from fsspeckit.core.values.calendars import from_file_calendar
 from fsspeckit.core.values.schema import plain_schema, unify_footers
 from fsspeckit.datasets.files import existing_files, path_fields
 
@@ -165,7 +165,7 @@ def _file_by_file(location: Location, footers: Sequence[Footer], schema: pa.Sche
 def _one_file(location: Location, footer: Footer, common: pa.Schema) -> pa.Table:
     with open_parquet(location, footer.path, footer.metadata) as file:
         table = read_file(location, footer.path, file)
-    table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
+    table = from_file_calendar(table, footer.calendar, location.show(footer.path), footer.int96)
     stored = dict(zip(table.column_names, table.columns, strict=True))
 
     def column(field: pa.Field) -> Any:

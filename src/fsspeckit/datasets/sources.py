@@ -16,9 +16,9 @@ from fsspeckit.core.parquet.reader import open_parquet, read_batches
 from fsspeckit.core.parquet.schema import int96_columns
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
-from fsspeckit.core.values.calendars import Calendar, corrected
+from fsspeckit.core.values.calendars import Calendar, from_file_calendar
 from fsspeckit.core.values.schema import unify_sources
-from fsspeckit.core.values.zones import int96_mark, mark_int96, unmarked, zones_of
+from fsspeckit.core.values.zones import has_timestamp, int96_mark, mark_int96, without_int96_marks
 from fsspeckit.datasets.files import existing_files
 
 
@@ -73,7 +73,7 @@ def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatch
         from fsspeckit.datasets.scan import scan_dataset
 
         reader = scan_dataset(location, batch_size=16_384, batch_readahead=4, fragment_readahead=1)
-        if not any(False in zones_of(arrays.plain_type(field.type)) for field in reader.schema):
+        if not any(has_timestamp(arrays.plain_type(field.type), zoned=False) for field in reader.schema):
             return reader
         footers = read_footers(location, existing_files(location), ())
         return pa.RecordBatchReader.from_batches(mark_int96(reader.schema, [f.int96 for f in footers]), reader)
@@ -96,13 +96,13 @@ def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
 
 def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     """Streams one after the other, in a type of each column that holds the values of all."""
-    schema = unify_sources([unmarked(reader.schema) for reader in readers])
+    schema = unify_sources([without_int96_marks(reader.schema) for reader in readers])
     schema = mark_int96(schema, [frozenset(f.name for f in r.schema if int96_mark(f)) for r in readers])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:
             for batch in reader:
-                batch = corrected(batch, Calendar.of(reader.schema.metadata), "the source")
+                batch = from_file_calendar(batch, Calendar.of(reader.schema.metadata), "the source")
                 columns = [arrays.cast(arrays.plain(batch.column(f.name)), f.type) for f in schema]
                 yield pa.record_batch(columns, schema=schema)
 

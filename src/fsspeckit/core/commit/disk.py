@@ -15,7 +15,7 @@ from fsspeckit.core.commit import journal, marker, staging
 from fsspeckit.core.commit.apply import ApplyJournal, ConflictError, moved
 from fsspeckit.core.commit.recovery import recover_locked, unfinished
 from fsspeckit.core.commit.shared import Resolution, check_unchanged, has_conflicts, not_finished, refuse_pattern
-from fsspeckit.core.dataset.listing import check_plain, looking, summary_files
+from fsspeckit.core.dataset.listing import check_plain, listing_errors, summary_files
 from fsspeckit.core.errors import (
     DatasetLockedError,
     DatasetMergeError,
@@ -60,7 +60,7 @@ def writing(location: DiskLocation, lock_timeout: float = 60) -> Iterator[DiskSe
 
 
 def recover(location: DiskLocation, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]:
-    with looking(location):
+    with listing_errors(location):
         check_plain(location)
         if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
             return []

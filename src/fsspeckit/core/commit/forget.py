@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.footers import read_footers
-from fsspeckit.core.dataset.ledger import PREFIX, entries, moved_at
+from fsspeckit.core.dataset.ledger import PREFIX, committed_at, entries
 from fsspeckit.core.dataset.listing import check_distinct, list_files
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Footer, Staged
@@ -52,7 +52,7 @@ def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> N
     if entry is None:
         names = sorted(name.removeprefix(PREFIX) for name in known)
         raise ArgumentError(f"{location.shown} has no stream {app_id!r}. It has {names}.")
-    moved = moved_at(entry)
+    moved = committed_at(entry)
     if moved is None:  # as old as the oldest file that has it, or older
         moved = min(f.info.mtime_ns for f in footers if f.ledger.get(PREFIX + app_id) == entry) / 1e9
     days = (time.time() - moved) / 86_400

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from fsspeckit.core.commit import journal, marker, staging
 from fsspeckit.core.commit.apply import ApplyJournal, ConflictError
 from fsspeckit.core.commit.shared import HOME, Resolution, has_conflicts
-from fsspeckit.core.dataset.listing import looking
+from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.errors import CommitUnfinishedError
 from fsspeckit.core.storage import DiskLocation
 
@@ -58,7 +58,7 @@ def unfinished(location: DiskLocation) -> list[str]:
     """Commits that are recorded and not finished, as paths to show; readers warn of them and change nothing."""
     if not location.storage.is_dir(location.root):
         return []
-    with looking(location):
+    with listing_errors(location):
         commits, inside = marker.commits_within(location)
         recorded = [marker.path(location, commit) for commit in commits]
         with contextlib.suppress(PermissionError):  # a writer of another user keeps its staging to itself

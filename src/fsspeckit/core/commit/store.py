@@ -33,7 +33,7 @@ from fsspeckit.core.commit.head import (
 from fsspeckit.core.commit.lease import Lease, Runtime
 from fsspeckit.core.commit.place import check_place, refuse_inner_heads
 from fsspeckit.core.commit.shared import Resolution, check_unchanged, not_finished, owner_text
-from fsspeckit.core.dataset.listing import SUMMARY_FILES, looking
+from fsspeckit.core.dataset.listing import SUMMARY_FILES, listing_errors
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
     DatasetLockedError,
@@ -90,7 +90,7 @@ def recover(
 
 def unfinished(location: StoreLocation) -> list[str]:
     """A commit in the course of being carried out is waited for, for a moment."""
-    with looking(location):
+    with listing_errors(location):
         try:
             seen = read_head(location.storage.objects, head_key(location.root))
             for pause in _PATIENCE:

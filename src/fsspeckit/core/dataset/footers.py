@@ -67,7 +67,7 @@ class FooterTemplate:
             metadata.created_by,
             schema,
             metadata.schema,
-            ledger.recorded(entries),
+            ledger.stream_entries(entries),
             int96_columns(schema, metadata),
             Calendar.of(entries),
             collations(entries),

@@ -32,7 +32,7 @@ class Batch:
     query: str | None = None
 
 
-def recorded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+def stream_entries(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """The entries of streams in a file's key-value metadata. (The Arrow schema has only those of its writer.)"""
     pairs = (metadata or {}).items()
     streams = {key.decode(): value.decode() for key, value in pairs if key.startswith(PREFIX.encode())}
@@ -88,7 +88,7 @@ def is_replay(batch: Batch, known: Ledger) -> bool:
     return batch.number == last
 
 
-def moved_at(entry: str) -> float | None:
+def committed_at(entry: str) -> float | None:
     """The time of the stream's last commit in seconds since 1970; old entries do not have it."""
     at: float | None = json.loads(entry).get("at")
     return at

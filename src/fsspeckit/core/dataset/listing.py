@@ -28,7 +28,7 @@ def is_data_file(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def looking(location: Location) -> Iterator[None]:
+def listing_errors(location: Location) -> Iterator[None]:
     """Turn errors of the file system into a `StorageError`, for callers that change nothing."""
     try:
         yield
@@ -41,7 +41,7 @@ def looking(location: Location) -> Iterator[None]:
 
 def list_files(location: Location) -> tuple[FileInfo, ...]:
     """The data files, sorted by path. An absent data set has none."""
-    with looking(location), location.storage.look(location.root):
+    with listing_errors(location), location.storage.look(location.root):
         check_plain(location)
         if not location.storage.is_dir(location.root):
             return ()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.values import keys
-from fsspeckit.core.values.arrays import shown
+from fsspeckit.core.values.arrays import display_value
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -227,8 +227,8 @@ def _spelled(column: str, value: pa.Scalar, dtype: pa.DataType, expected: Any, z
     text = spell(value, zone)
     if read_value(None if text == NULL_PARTITION else unquote(text), dtype, zone) != expected:
         raise SchemaMismatchError(
-            f"Partition column {column!r}: {shown(value)!r} of type {value.type} cannot be read back from a folder's "
-            "name. Choose another column or value."
+            f"Partition column {column!r}: {display_value(value)!r} of type {value.type} cannot be read back from a "
+            "folder's name. Choose another column or value."
         )
     return text
 

@@ -18,7 +18,7 @@ from fsspeckit.core.parallel import parallel_map
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.mixed import differs
-from fsspeckit.core.values.schema import declared, one_of_each_schema, unify_footers
+from fsspeckit.core.values.schema import effective_schema, one_of_each_schema, unify_footers
 from fsspeckit.core.values.unify import unshredded
 
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Footers]
@@ -40,7 +40,7 @@ def read_target(
     columns = _partition_columns(infos, partition_columns, ignores_case)
     if not infos:
         return Target(files, None, (), columns)
-    schema = unify_footers([replace(f, schema=declared(f)) for f in one_of_each_schema(files.templates)])
+    schema = unify_footers([replace(f, schema=effective_schema(f)) for f in one_of_each_schema(files.templates)])
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files.templates))
 
 
@@ -151,7 +151,8 @@ def shape_of_files(target: Target, shape: Shape, misfits: Container[str]) -> Sha
 def template(target: Target, shape: Shape) -> Footer | None:
     """The last file that has the merge's schema. New files are written like it."""
     stored = _unshredded(shape.schema.field(name) for name in shape.stored)
-    return next((f for f in reversed(target.files) if f.row_groups and stored.equals(_unshredded(declared(f)))), None)
+    files = (footer for footer in reversed(target.files) if footer.row_groups)
+    return next((footer for footer in files if stored.equals(_unshredded(effective_schema(footer)))), None)
 
 
 def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:

@@ -20,7 +20,7 @@ from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.parquet.reader import read_row_group
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, keys
-from fsspeckit.core.values.calendars import corrected
+from fsspeckit.core.values.calendars import from_file_calendar
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _ColumnReader:
         return [keys.canonical(self._column(name, table)) for name in names]
 
     def _corrected(self, table: pa.Table) -> pa.Table:
-        return corrected(table, self.footer.calendar, self.location.show(self.footer.path))
+        return from_file_calendar(table, self.footer.calendar, self.location.show(self.footer.path))
 
     def _is_stored(self, name: str) -> bool:
         """The path gives the value of a partition column, even if the file stores it too."""

@@ -66,7 +66,7 @@ class Layout:
         old, override = footer.metadata, FooterOverride.of(fields)
         assert old is not None
         if nullable:
-            footer, override = replace(footer, schema=schema.declared(footer)), override.make_nullable()
+            footer, override = replace(footer, schema=schema.effective_schema(footer)), override.make_nullable()
         identity = footer.schema.serialize().to_pybytes() + thrift.encode({FileMetaData.SCHEMA: override.schema})
         stored = _stored_like(_Schema(identity, footer.schema, old.schema, override))
         if stored.problem is not None:

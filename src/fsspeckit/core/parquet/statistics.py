@@ -24,7 +24,7 @@ from fsspeckit.core.parquet import format, thrift
 from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, Statistics
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.values import arrays, nested
-from fsspeckit.core.values.calendars import Calendar, days_of
+from fsspeckit.core.values.calendars import Calendar, hybrid_to_gregorian_days
 
 _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
@@ -97,7 +97,7 @@ def _bounds(chunk: pq.ColumnChunkMetaData, leaf: Leaf, rows: int) -> Bounds | No
     if lower is None or upper is None or not lower <= upper:  # NaN, or a damaged bit
         return None
     if leaf.hybrid:  # conversion keeps the order of days
-        lower, upper = days_of([lower, upper]).tolist()
+        lower, upper = hybrid_to_gregorian_days([lower, upper]).tolist()
     return Bounds(lower, upper, nulls)
 
 

@@ -21,7 +21,7 @@ from fsspeckit.core.rewrite.file import rewrite_file
 from fsspeckit.core.rewrite.job import Job, RowGroupChange
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Spool
-from fsspeckit.core.rows.store import unique
+from fsspeckit.core.rows.store import unique_name
 from fsspeckit.core.storage import Location
 
 Place = tuple[int, int]
@@ -151,7 +151,7 @@ def _receive(
     arrived, done = _Arrived(buckets, read), []
     for number, job in jobs:
         if not spool.of_one_process:  # a task may be tried again, or twice at once
-            job = replace(job, staged=unique(job.staged))
+            job = replace(job, staged=unique_name(job.staged))
         for_columns = pool.part(threads.get(job.footer.path, 1))
         done.append(rewrite_file(location, shape, job, FileRows(arrived, number), for_columns))
     return done

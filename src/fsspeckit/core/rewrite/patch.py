@@ -76,7 +76,7 @@ def _overwritten(old: pa.Array, positions: Any, new: pa.Array) -> pa.Array:
         bits[positions] = _bits(new)
         return pa.Array.from_buffers(old.type, len(old), [_mask(old, positions, new), _packed(bits)])
     width = old.type.bit_width // 8
-    data = arrays.room(len(old) * width, np.uint8)
+    data = arrays.allocate(len(old) * width, np.uint8)
     values = _as_numbers(data, width)
     values[:] = _values(old, width)
     values[positions] = _values(new, width)

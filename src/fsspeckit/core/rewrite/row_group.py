@@ -18,7 +18,7 @@ from fsspeckit.core.parquet.reader import read_row_group
 from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
 from fsspeckit.core.rewrite.patch import is_dictionary, patched, patched_dictionary, without_rows
 from fsspeckit.core.values import arrays, keys
-from fsspeckit.core.values.calendars import in_calendar
+from fsspeckit.core.values.calendars import to_file_calendar
 from fsspeckit.core.values.equality import identical, same_bits
 
 # Columns that are read at once. With all of 200 columns at once a file took a third longer, and twice the memory.
@@ -118,7 +118,7 @@ def _equal_keys(file: OpenFile) -> set[str]:
     if file.job.verify_keys:
         return set()
     types = {n: arrays.plain_type(file.schema.field(n).type) for n in file.shape.keys if n in file.names}
-    return {n for n, dtype in types.items() if keys.equal_is_same(dtype) and n not in file.job.footer.partition}
+    return {n for n, dtype in types.items() if keys.equal_is_identical(dtype) and n not in file.job.footer.partition}
 
 
 def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
@@ -134,7 +134,7 @@ def change_of(file: OpenFile, group: int) -> RowGroupChange:
     change, own = file.changes.row_group(group), file.job.footer
     assert file.job.deletes or not len(change.deleted)
     int96 = own.int96.union(field.name for field, having in file.added if having and field.name in having.int96)
-    return replace(change, rows=in_calendar(change.rows, own.calendar, file.shown, int96))
+    return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
 
 
 def first_difference(file: OpenFile) -> Difference | None:
@@ -247,7 +247,7 @@ def merged(
 
 def _fitted(file: OpenFile, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
     if column is None:
-        return pa.chunked_array([arrays.nothing(rows, target.type)])
+        return pa.chunked_array([arrays.null_array(rows, target.type)])
     try:
         return arrays.cast(arrays.plain(column), target.type)
     except arrays.ValueDoesNotFit as error:

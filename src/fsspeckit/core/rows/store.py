@@ -79,11 +79,11 @@ class LocalStore:
         return not any(isinstance(stored, tuple) for stored in self._batches.get(file.name, []))
 
     def writer(self, prefix: str) -> BatchFileWriter:
-        return _LocalWriter(self, BatchFile(unique(prefix)))
+        return _LocalWriter(self, BatchFile(unique_name(prefix)))
 
     def add_in_memory(self, prefix: str, batches: Sequence[pa.RecordBatch]) -> BatchFile:
         """Add batches that the caller holds in memory anyway. They do not count against `memory` and never spill."""
-        file = BatchFile(unique(prefix))
+        file = BatchFile(unique_name(prefix))
         for batch in batches:
             file = file.with_batch(batch)
         self._batches[file.name] = list(batches)
@@ -171,7 +171,7 @@ class SharedFolder:
         return posixpath.join(self.folder, name)
 
     def writer(self, prefix: str) -> BatchFileWriter:
-        return _FileWriter(self, BatchFile(unique(prefix)))
+        return _FileWriter(self, BatchFile(unique_name(prefix)))
 
     def read(self, file: BatchFile, numbers: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         if not file.starts:
@@ -217,7 +217,7 @@ class _FileWriter:
         return self.file
 
 
-def unique(prefix: str) -> str:
+def unique_name(prefix: str) -> str:
     """A name that no other attempt of the same task uses."""
     return f"{prefix}-{uuid.uuid4().hex}"
 

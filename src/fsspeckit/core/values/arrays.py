@@ -26,7 +26,7 @@ class NullWithin(ValueDoesNotFit):
     """A nested value has a null where the type requires a value."""
 
 
-def room(shape: int | tuple[int, ...], dtype: Any) -> Any:
+def allocate(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """A NumPy array to be filled. Arrow's pool has memory at hand; to NumPy, the system gives large arrays anew."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
@@ -175,7 +175,7 @@ def _cast(array: Any, dtype: pa.DataType) -> Any:
     if isinstance(array, pa.ChunkedArray):
         return pa.chunked_array([_cast(chunk, dtype) for chunk in array.chunks], dtype)
     if t.is_null(array.type):
-        return nothing(len(array), dtype)
+        return null_array(len(array), dtype)
     if t.is_null(dtype) and array.null_count == len(array):
         return pa.nulls(len(array))
     if family(array.type) != family(dtype):
@@ -188,12 +188,12 @@ def _cast(array: Any, dtype: pa.DataType) -> Any:
     raise ValueDoesNotFit
 
 
-def nothing(length: int, dtype: pa.DataType) -> pa.Array:
+def null_array(length: int, dtype: pa.DataType) -> pa.Array:
     """Nulls of a type; beneath them are values where the type requires some, for the Parquet writer to pass over."""
     if not t.is_struct(dtype) and not t.is_fixed_size_list(dtype):
         return pa.nulls(length, dtype)
     slots = length if t.is_struct(dtype) else 0
-    children = [nothing(slots, field.type) for field in nested.fields_of(dtype)]
+    children = [null_array(slots, field.type) for field in nested.fields_of(dtype)]
     return nested.put_together(dtype, None, children, pa.repeat(pa.scalar(True), length))
 
 
@@ -268,7 +268,7 @@ def _example(array: Any, dtype: pa.DataType) -> Any:
         half = len(array) // 2
         left, right = array.slice(0, half), array.slice(half)
         array = left if not _survives(left, dtype) else right
-    return shown(array[0])
+    return display_value(array[0])
 
 
 def _survives(array: Any, dtype: pa.DataType) -> bool:
@@ -279,7 +279,7 @@ def _survives(array: Any, dtype: pa.DataType) -> bool:
     return True
 
 
-def shown(value: pa.Scalar) -> Any:
+def display_value(value: pa.Scalar) -> Any:
     """A value for a message: as Python has it, else as Arrow spells it. It must not fail, for the message's sake."""
     if pa.types.is_temporal(value.type) and getattr(value.type, "unit", None) == "ns":
         return _spelled(value)

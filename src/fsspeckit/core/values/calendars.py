@@ -69,7 +69,7 @@ def without_flags(entries: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] |
     return {k: v for k, v in entries.items() if k not in flags(entries)} if entries else None
 
 
-def days_of(hybrid: Any) -> Any:
+def hybrid_to_gregorian_days(hybrid: Any) -> Any:
     """Days since 1970 of the dates that hybrid days since 1970 are called; a leap day too many is the day after."""
     day = np.asarray(hybrid, dtype=np.int64)
     c = day + _JULIAN_DAY_OF_1970 + 32_082
@@ -81,7 +81,7 @@ def days_of(hybrid: Any) -> Any:
     return np.where(day < CUTOVER, first + rest - (153 * month + 2) // 5, day)
 
 
-def hybrid_days_of(days: Any) -> Any:
+def gregorian_to_hybrid_days(days: Any) -> Any:
     """The other way round; nine dates of October 1582 were never in the hybrid calendar and come out wrong."""
     date = np.asarray(days, dtype=np.int64).astype("datetime64[D]")
     months = date.astype("datetime64[M]").astype(np.int64)
@@ -100,17 +100,17 @@ def is_old(array: pa.Array) -> pa.Array:
     return pc.less(array.view(pa.int64()), SAME_SINCE * _PER_SECOND[array.type.unit]).fill_null(False)
 
 
-def corrected(table: Any, calendar: Calendar, where: str, int96: Collection[str] | None = None) -> Any:
+def from_file_calendar(table: Any, calendar: Calendar, where: str, int96: Collection[str] | None = None) -> Any:
     """Columns read from a file of a calendar, as the values that they stand for.
 
     Without `int96`, the names of such columns, every plain time may be one.
     """
-    return _changed(table, calendar, where, int96, days_of)
+    return _changed(table, calendar, where, int96, hybrid_to_gregorian_days)
 
 
-def in_calendar(table: Any, calendar: Calendar, where: str, int96: Collection[str]) -> Any:
+def to_file_calendar(table: Any, calendar: Calendar, where: str, int96: Collection[str]) -> Any:
     """Columns as a file of a calendar stores them."""
-    return _changed(table, calendar, where, int96, hybrid_days_of)
+    return _changed(table, calendar, where, int96, gregorian_to_hybrid_days)
 
 
 def _changed(table: Any, calendar: Calendar, where: str, int96: Collection[str] | None, change: Any) -> Any:
@@ -146,7 +146,7 @@ class _Change:
             return column
         days = column.cast(pa.date32()).view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
         moved = self.days(days)
-        other = days_of if self.days is hybrid_days_of else hybrid_days_of
+        other = hybrid_to_gregorian_days if self.days is gregorian_to_hybrid_days else gregorian_to_hybrid_days
         lost = np.flatnonzero((other(moved) != days) | (moved < np.iinfo(np.int32).min))
         if len(lost):
             raise self._refusal(column[int(lost[0])])
@@ -166,7 +166,7 @@ class _Change:
 
     def _refusal(self, value: pa.Scalar) -> SchemaMismatchError:
         return SchemaMismatchError(
-            f"Column {self.name!r}: {arrays.shown(value)} lies before 1582-10-15 (dates) or 1900 (times), where "
-            f"{self.where} counts by Spark's legacy calendar, in which it would be another one. Rewrite these files "
-            "with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED (int96RebaseModeInWrite for INT96) first."
+            f"Column {self.name!r}: {arrays.display_value(value)} lies before 1582-10-15 (dates) or 1900 (times), "
+            f"where {self.where} uses Spark's legacy calendar, which counts differently. Rewrite these files first "
+            "with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED (int96RebaseModeInWrite for INT96)."
         )

@@ -45,7 +45,7 @@ def is_plain_value(dtype: pa.DataType) -> bool:
     return bool(t.is_primitive(dtype)) or arrays.family(dtype) in ("text", "binary", "number")
 
 
-def equal_is_same(dtype: pa.DataType) -> bool:
+def equal_is_identical(dtype: pa.DataType) -> bool:
     """Are equal keys of a plain type one value, whoever stored them? Not 0.0 and -0.0, nor days of two calendars."""
     return bool(t.is_integer(dtype) or t.is_boolean(dtype)) or arrays.family(dtype) in ("text", "binary")
 
@@ -190,7 +190,7 @@ def _prefix_numbers(ordered: pa.Array) -> Any:
 
 def sample(columns: Sequence[Any], rows: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
     """Keys of some rows as they are shown in messages."""
-    return tuple(tuple(arrays.shown(column[row]) for column in columns) for row in rows)
+    return tuple(tuple(arrays.display_value(column[row]) for column in columns) for row in rows)
 
 
 def show(samples: Sequence[tuple[Any, ...]]) -> str:

@@ -67,7 +67,7 @@ def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
     return plain_schema(_unified_fields([(f"the source's file {n}", s) for n, s in enumerate(schemas, 1)]))
 
 
-def declared(footer: Footer) -> pa.Schema:
+def effective_schema(footer: Footer) -> pa.Schema:
     """A file's schema with what it requires, if that is meant."""
     if not footer.by_spark:
         return footer.schema
@@ -116,7 +116,7 @@ def shape_of(
         collations.check_keys(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
-        columns = zones.unmarked(source.with_metadata(calendars.without_flags(source.metadata)))
+        columns = zones.without_int96_marks(source.with_metadata(calendars.without_flags(source.metadata)))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
     fields = [f.with_type(merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
@@ -153,7 +153,7 @@ def _zone_of(
     if int96 and zone in (None, "UTC"):  # Arrow reads INT96 as plain times, in UTC
         return None
     if int96 and t.is_nested(dtype):
-        if True in zones.zones_of(dtype):  # Spark's own: the others are TIMESTAMP_NTZ in the target, too
+        if zones.has_timestamp(dtype, zoned=True):  # Spark's own: the others are TIMESTAMP_NTZ in the target, too
             return None
         raise SchemaMismatchError(
             f"Column {field.name!r} is {source.type} in the source, and the target holds instants (INT96) within it. "
@@ -196,7 +196,7 @@ def _old_instants(target: Target, name: str) -> str | None:
     return None
 
 
-def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:
+def in_target_case(target: Target, names: Sequence[str]) -> tuple[str, ...]:
     """Names without regard to case, as the target spells them; those that it has as they are, or twice, stay."""
     assert target.schema is not None
     own = dict.fromkeys([*target.schema.names, *target.partition_columns])
@@ -205,7 +205,7 @@ def spelled_like(target: Target, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if name in own else known.get(name.lower(), name) for name in names)
 
 
-def check_told_apart(names: Sequence[str]) -> None:
+def check_case_insensitive_names(names: Sequence[str]) -> None:
     """A new data set with `x` and `X` could be written, and never be read where names have no case."""
     folded = Counter(name.lower() for name in set(names))
     alike = [name for name in names if folded[name.lower()] > 1]
@@ -296,9 +296,9 @@ def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
-    table = calendars.corrected(table, Calendar.of(table.schema.metadata), "the source")
+    table = calendars.from_file_calendar(table, Calendar.of(table.schema.metadata), "the source")
     for name, path in shape.old_instants.items():
-        calendars.corrected(table.select([name]), Calendar(dates=True, int96=True), path)
+        calendars.from_file_calendar(table.select([name]), Calendar(dates=True, int96=True), path)
     columns = [_conformed(table.column(f.name), f, shape) for f in shape.schema]
     return pa.table(columns, schema=plain_schema(shape.schema))
 

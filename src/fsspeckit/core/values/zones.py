@@ -52,11 +52,11 @@ def zoned_type(dtype: pa.DataType) -> pa.DataType:
     return arrays.with_children(dtype, lambda field: field.with_type(zoned_type(field.type)))
 
 
-def zones_of(dtype: pa.DataType) -> set[bool]:
-    """Of all timestamps within a type: have they a zone?"""
+def has_timestamp(dtype: pa.DataType, *, zoned: bool) -> bool:
+    """Does a type hold timestamps with a zone, or without one?"""
     if t.is_timestamp(dtype):
-        return {dtype.tz is not None}
-    return set[bool]().union(*(zones_of(field.type) for field in nested.fields_of(dtype)))
+        return (dtype.tz is not None) is zoned
+    return any(has_timestamp(field.type, zoned=zoned) for field in nested.fields_of(dtype))
 
 
 def as_instants(array: Any, dtype: pa.DataType, zone: str) -> Any:
@@ -115,7 +115,7 @@ def int96_mark(field: pa.Field) -> str | None:
     return told.decode() if told is not None else None
 
 
-def unmarked(schema: pa.Schema) -> pa.Schema:
+def without_int96_marks(schema: pa.Schema) -> pa.Schema:
     """Without the marks, which are not for files."""
     fields = [
         f.with_metadata({k: v for k, v in f.metadata.items() if k != _MARK}) if int96_mark(f) else f for f in schema

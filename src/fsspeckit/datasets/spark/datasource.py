@@ -38,7 +38,7 @@ from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchE
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.storage import Access, Location, locate
 from fsspeckit.core.values.collations import check_keys
-from fsspeckit.core.values.zones import zones_of
+from fsspeckit.core.values.zones import has_timestamp
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.columns import as_spark_has_it, check_carried, collated, loose_schema, spark_schema
 from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
@@ -145,7 +145,7 @@ class _Target:
 
     def _check_zone_known(self, writing: dict[str, Any]) -> None:
         """INT96 holds TIMESTAMP to Spark; the engines of one machine would take TIMESTAMP_NTZ for UTC there."""
-        local = [field.name for field in self.schema if False in zones_of(field.type)]
+        local = [field.name for field in self.schema if has_timestamp(field.type, zoned=False)]
         if writing["source_timezone"] is not None or not local:
             return
         for footer in read_footers(self.location, list_files(self.location), ()):

@@ -20,7 +20,7 @@ from fsspeckit.core.parquet.reader import open_parquet, read_row_group
 from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed
 from fsspeckit.core.rows.store import SharedFolder, Store
 from fsspeckit.core.storage import Access, LocalStorage, Location
-from fsspeckit.core.values.calendars import corrected
+from fsspeckit.core.values.calendars import from_file_calendar
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.core.values.zones import mark_int96
@@ -224,7 +224,7 @@ def row_groups(
         stored = [name for name in wanted.names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):
             table = read_row_group(location, footer.path, file, group, stored)
-            table = corrected(table, footer.calendar, location.show(footer.path), footer.int96)
+            table = from_file_calendar(table, footer.calendar, location.show(footer.path), footer.int96)
             yield pa.table([_column(table, footer, field, zone) for field in wanted], names=names)
 
 
