@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.api import dataset_io
-from fsspeckit.core.dataset import cache_format, footer_cache
+from fsspeckit.core.dataset import footer_cache
 from fsspeckit.core.dataset import footers as footers_module
-from fsspeckit.core.dataset.cache_format import CachedFooters, encode
+from fsspeckit.core.dataset.footer_cache import CachedFooters, encode
 from fsspeckit.core.dataset.footers import read_footers, read_planned
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import UnreadableFileError
@@ -413,7 +413,7 @@ def test_what_is_known_of_all_files_is_what_each_footer_says(lake: Path) -> None
 
 def test_a_cache_of_another_version_is_none(lake: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     plan(lake, 5)
-    for patched in ((cache_format, "FORMAT", 99), (pa, "__version__", "99.0")):
+    for patched in ((footer_cache, "FORMAT", 99), (pa, "__version__", "99.0")):
         monkeypatch.setattr(*patched)
         opened.clear()
         assert plan(lake, 5).updated == 1
@@ -534,7 +534,7 @@ def test_writers_at_once(lake: Path, cache_folder: Path) -> None:
 def test_a_touched_file_has_to_be_what_was_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were a change ever missed, the file itself contradicts."""
     plan(lake, 5)
-    monkeypatch.setattr(cache_format, "_identities", lambda infos: [[v] * len(infos) for v in (1, "", 1, 1, 1, 1)])
+    monkeypatch.setattr(footer_cache, "_identities", lambda infos: [[v] * len(infos) for v in (1, "", 1, 1, 1, 1)])
     plan(lake, 5)
     (lake / name(79)).unlink()
     footers(lake)

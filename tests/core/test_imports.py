@@ -61,7 +61,7 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The rooms of the core, lowest first; those of one line stand side by side.
 LAYERS = [
-    {"actions", "cached", "defaults", "errors", "parallel"},
+    {"actions", "defaults", "errors", "parallel"},
     {"values", "model", "footer_columns"},
     {"storage", "validate"},
     {"parquet"},
@@ -137,7 +137,7 @@ def test_cached_properties_have_no_lock() -> None:
     """That of Python 3.11 would be held for ever in a process that is forked while another thread computes one."""
     of_functools = re.compile(r"from functools import .*cached_property|functools\.cached_property")
     users = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if of_functools.search(path.read_text())}
-    assert users == {"core/cached.py"}
+    assert users == {"core/parallel.py"}
 
 
 def test_imports_go_down_only() -> None:

@@ -24,7 +24,6 @@ from fsspeckit.core.rows.exchange import by_bucket
 from fsspeckit.core.rows.store import LocalStore
 from fsspeckit.core.storage import locate
 from fsspeckit.core.values import keys as values
-from fsspeckit.core.values import ordering
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, keys
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.version import library_version, supports_merge
@@ -203,7 +202,7 @@ def test_intervals_are_those_of_the_core(column: pa.Array) -> None:
         writer.write(table.slice(start, 7))
     covers = [part.intervals[0] for part in writer.finish()]
     assert len(covers) > 1
-    found = ordering.merged(covers)
+    found = values.merge_intervals(covers)
     expected = values.intervals(column)
     assert (found is None) == (expected is None)
     if expected is not None:
@@ -213,24 +212,6 @@ def test_intervals_are_those_of_the_core(column: pa.Array) -> None:
             if not (isinstance(expected[0][0], bytes))
             else found == expected
         )
-
-
-def test_order_keys_sort_as_values_do() -> None:
-    from decimal import Decimal
-
-    columns: dict[Any, list[Any]] = {
-        pa.float64(): [float("-inf"), -1.5, -0.0, 1e-300, 2.0, float("inf"), float("nan")],
-        pa.float32(): [-3.0, 0.0, 0.5, float("nan")],
-        pa.uint64(): [0, 1, 2**63, 2**64 - 1],
-        pa.int64(): [-(2**63), -1, 0, 2**63 - 1],
-        pa.decimal128(10, 2): [Decimal("-10.01"), Decimal("-0.01"), Decimal(0), Decimal("99.99")],
-        pa.decimal256(50, 2): [Decimal(-(10**40)), Decimal(0), Decimal(10**40)],
-        pa.string(): ["", "A", "a", "ab", "ü", "\U0001f986"],
-    }
-    for kind, ordered in columns.items():
-        values = ordering.order_key(pa.array([*ordered, None], kind)).to_pylist()
-        assert values[-1] is None
-        assert values[:-1] == sorted(values[:-1]) and len(set(values)) == len(values)
 
 
 def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

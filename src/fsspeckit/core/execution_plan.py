@@ -9,12 +9,12 @@ from typing import Literal
 
 from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions, Counts
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import Footer, Match, MergeStrategy, Profile, Replace, Shape, Target, WriteOptions
+from fsspeckit.core.parallel import cached_property
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, overload
 
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.model import Bounds, FileInfo, Footer
+from fsspeckit.core.parallel import cached_property
 
 BoundsColumn = tuple[list[Any], list[Any], list[int | None]]
 """Lower and upper bounds and nulls of a column in each row group; all `None` where nothing is known."""

@@ -18,7 +18,7 @@ from fsspeckit.core import defaults
 from fsspeckit.core.actions import PRESETS, Actions
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.values.calendars import Calendar
-from fsspeckit.core.values.mixed import MixedTypes
+from fsspeckit.core.values.unify import MixedTypes
 
 if TYPE_CHECKING:
     from fsspeckit.core.footer_columns import Footers
@@ -222,7 +222,7 @@ class Shape:
     INT96 has no zone: Spark writes instants, and Arrow reads times without a zone. In the columns `int96` an instant
     of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
     instants before 1900. Instants in folder names are in `partition_timezone`. `mixed` are the columns whose type
-    differs between files, with the types that are not the shape's (see `values.mixed`). `local_times` gives the zone of
+    differs between files, with the types that are not the shape's (see `values.unify`). `local_times` gives the zone of
     source columns whose times have none.
     """
 

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+__all__ = ["Pool", "Threads", "cached_property", "chunked_map", "parallel_map", "prefetch_map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _CHUNK = 64
 _WAITED = 3
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property(functools.cached_property[Result]):
+        """`functools.cached_property` without its lock, as in Python 3.12.
+
+        In Python 3.11 all objects share one lock for a property, so threads wait for each other. A process that is
+        forked while a thread holds the lock would wait forever.
+        """
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
 
 
 class Threads(ThreadPoolExecutor):

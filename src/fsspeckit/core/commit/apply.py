@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.commit.journal import ANYTHING, Addition, Journal, Removal, State, inode_of
 from fsspeckit.core.model import FileInfo
+from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import DiskLocation
 
 Progress = Literal["due", "done", "conflict", "lost"]

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
-from fsspeckit.core.parallel import chunked_map, parallel_map
+from fsspeckit.core.parallel import cached_property, chunked_map, parallel_map
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.footer_batch import FooterBatch
 from fsspeckit.core.parquet.footer_checks import check_chunks, check_flat_chunks
@@ -28,7 +27,7 @@ from fsspeckit.core.parquet.schema import int96_columns, leaf_indexes
 from fsspeckit.core.parquet.statistics import Leaf, row_group
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar
-from fsspeckit.core.values.collations import collations
+from fsspeckit.core.values.schema import collated_columns
 
 # Footers that are read at the same time: network disks answer slowly, object stores even more.
 _DISK_THREADS = 8
@@ -70,7 +69,7 @@ class FooterTemplate:
             ledger.stream_entries(entries),
             int96_columns(schema, metadata),
             Calendar.of(entries),
-            collations(entries),
+            collated_columns(entries),
             SPARK_VERSION in (entries or {}),
         )
 

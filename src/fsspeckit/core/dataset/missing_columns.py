@@ -13,7 +13,7 @@ from typing import Any
 
 from fsspeckit.core.dataset.partitions import PartitionMap
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.values.mixed import differs
+from fsspeckit.core.values.unify import types_differ
 
 
 def columns_to_add(
@@ -85,4 +85,4 @@ _ORDERS: Iterable[Callable[[str], Any]] = (_by_path, _by_folder)
 def _file_with(target: Target, shape: Shape, name: str) -> Footer | None:
     dtype = shape.schema.field(name).type
     having = (f for f in target.files.templates if name in f.schema.names)
-    return next((f for f in having if not differs(f.schema.field(name).type, dtype)), None)
+    return next((f for f in having if not types_differ(f.schema.field(name).type, dtype)), None)

@@ -17,9 +17,8 @@ from fsspeckit.core.model import FileInfo, Footer, Shape, Target
 from fsspeckit.core.parallel import parallel_map
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
-from fsspeckit.core.values.mixed import differs
 from fsspeckit.core.values.schema import effective_schema, one_of_each_schema, unify_footers
-from fsspeckit.core.values.unify import unshredded
+from fsspeckit.core.values.unify import types_differ, unshredded
 
 ReadFooters = Callable[[Location, Iterable[FileInfo], Sequence[str]], Footers]
 
@@ -131,7 +130,7 @@ def files_of_other_types(
         key = id(footer.schema)
         if key not in known:
             own = {f.name: f.type for f in footer.schema}
-            known[key] = any(differs(own[n], t) if n in own else n in added for n, t in types.items())
+            known[key] = any(types_differ(own[n], t) if n in own else n in added for n, t in types.items())
         return known[key]
 
     return [footer for footer in target.files if has_other_type(footer)] if types else []

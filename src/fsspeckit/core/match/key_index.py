@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.actions import Actions
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.match.hits import HitFile, Hits, MatchResult, hit_batch, write_hits
 from fsspeckit.core.match.key_reader import KeyBatch, read_keys
 from fsspeckit.core.model import Match, Profile, Scan
+from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.rows.exchange import Runner, Step
 from fsspeckit.core.rows.spool import Numbers, RowId, Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
-from fsspeckit.core.values.ordering import merged
+from fsspeckit.core.values.keys import merge_intervals
 
 Counts = dict[str, dict[int, int]]
 """Matched rows by path and row group."""
@@ -146,6 +146,6 @@ def profile_of(spool: Spool, keys: KeySet) -> Profile:
         duplicate_keys=count,
         duplicate_samples=spool.samples(rows),
         partitions=frozenset(partition for part in spool.parts for partition in part.partitions if partition),
-        intervals={name: merged([part.intervals[i] for part in spool.parts]) for i, name in enumerate(names)},
+        intervals={name: merge_intervals([part.intervals[i] for part in spool.parts]) for i, name in enumerate(names)},
         columns_to_retype=spool.columns_to_retype,
     )

@@ -26,7 +26,7 @@ from fsspeckit.core.parquet.splice import OldFile
 from fsspeckit.core.rewrite.patch import DictionaryText
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
-from fsspeckit.core.values.mixed import differs
+from fsspeckit.core.values.unify import types_differ
 
 # These writers take a dictionary as it is given to them, with values that occur in other row groups only.
 _WRITE_WHOLE_DICTIONARIES = ("parquet-cpp", "fastparquet")
@@ -194,7 +194,7 @@ def _retyped(columns: pa.Schema, shape: Shape, job: Job) -> dict[str, pa.DataTyp
     own = {column.name: column.type for column in columns if column.name in job.retyped}
     types = {name: shape.schema.field(name).type for name in own}
     plain = {name: arrays.plain_type(dtype) for name, dtype in types.items() if own[name] != dtype}
-    return {name: dtype for name, dtype in plain.items() if differs(own[name], dtype)}
+    return {name: dtype for name, dtype in plain.items() if types_differ(own[name], dtype)}
 
 
 def _spliceable(file: OpenFile, end: int) -> OpenFile:

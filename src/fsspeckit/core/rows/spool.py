@@ -19,8 +19,8 @@ from fsspeckit.core.dataset.partitions import identities
 from fsspeckit.core.model import Shape
 from fsspeckit.core.rows.store import BatchFile, BatchFileWriter, LocalStore, Store, one_batch
 from fsspeckit.core.values import arrays, keys, schema
-from fsspeckit.core.values.mixed import columns_to_retype
-from fsspeckit.core.values.ordering import Intervals, merged
+from fsspeckit.core.values.keys import Intervals, merge_intervals
+from fsspeckit.core.values.unify import columns_to_retype
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 16 << 20
@@ -209,7 +209,7 @@ class _OpenPart:
     def learn(self, rows: pa.Table) -> None:
         for i, name in enumerate(self.shape.keys):
             self.nulls[i] += rows.column(name).null_count
-            self.intervals[i] = merged([self.intervals[i], keys.intervals(rows.column(name))])
+            self.intervals[i] = merge_intervals([self.intervals[i], keys.intervals(rows.column(name))])
         self.partitions.update(_rows_by_partition(rows, self.shape))
         undecided = {name: types for name, types in self.shape.mixed.items() if name not in self.columns_to_retype}
         self.columns_to_retype |= columns_to_retype(rows, undecided)
@@ -284,7 +284,7 @@ def _bounded(cover: Intervals | None) -> Intervals | None:
     if not cover or not isinstance(cover[0][0], bytes):
         return cover
     longest = max(len(value) for interval in cover for value in interval)
-    return merged([cover], max(1, INTERVAL_BYTES // (2 * longest + 8)))
+    return merge_intervals([cover], max(1, INTERVAL_BYTES // (2 * longest + 8)))
 
 
 def conformed(tables: Iterable[pa.Table], shape: Shape) -> Iterator[pa.Table]:

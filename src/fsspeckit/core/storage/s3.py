@@ -27,7 +27,7 @@ import obstore.store
 from botocore.config import Config
 from botocore.configprovider import ConfiguredEndpointProvider
 
-from fsspeckit.core.cached import cached_property
+from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import s3_errors as errors
 from fsspeckit.core.storage.base import RECORD_LIMIT
 from fsspeckit.core.storage.objects import Entry, ObjectChangedError, RefusedError, StoreError, UnansweredError, Upload

@@ -232,7 +232,7 @@ def _requires(dtype: pa.DataType) -> bool:
 
 def _by_name(values: list[pa.Array], source_type: pa.DataType, dtype: pa.DataType) -> list[pa.Array]:
     """A struct's children in another one's order."""
-    if not has_names(source_type) or not has_names(dtype):
+    if not has_unique_names(source_type) or not has_unique_names(dtype):
         raise ValueDoesNotFit
     own = dict(zip((f.name for f in source_type), values, strict=True))
     if any(own[name].null_count < len(own[name]) for name in own.keys() - {f.name for f in dtype}):
@@ -241,7 +241,7 @@ def _by_name(values: list[pa.Array], source_type: pa.DataType, dtype: pa.DataTyp
     return [own.get(f.name, pa.nulls(length)) for f in dtype]
 
 
-def has_names(dtype: pa.DataType) -> bool:
+def has_unique_names(dtype: pa.DataType) -> bool:
     """Can a struct's fields be told by their names?"""
     return bool(len({f.name for f in dtype}) == dtype.num_fields)
 
@@ -267,11 +267,11 @@ def _example(array: Any, dtype: pa.DataType) -> Any:
     while len(array) > 1:
         half = len(array) // 2
         left, right = array.slice(0, half), array.slice(half)
-        array = left if not _survives(left, dtype) else right
+        array = left if not fits(left, dtype) else right
     return display_value(array[0])
 
 
-def _survives(array: Any, dtype: pa.DataType) -> bool:
+def fits(array: Any, dtype: pa.DataType) -> bool:
     try:
         _cast(array, dtype)
     except (ValueDoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):

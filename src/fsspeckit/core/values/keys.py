@@ -1,18 +1,20 @@
-"""One canonical form of a key, used on both sides by every engine.
+"""The canonical form of keys, their intervals, and an index to look them up.
 
-Key equality is by value: NaN equals NaN, -0.0 equals 0.0, strings compare by code point, timestamps by instant. A
-canonical key column is an `int64` or a `large_binary` column for which plain equality is exactly that; hash joins of
-Arrow, DuckDB and Spark then agree without knowing. Nulls stay null and match nothing.
+Keys are equal by value: NaN equals NaN, -0.0 equals 0.0, text compares by code point, timestamps by instant. A
+canonical key column has the type `int64` or `large_binary`, and its values are equal exactly if the keys are. So hash
+joins of Arrow, DuckDB and Spark agree. Nulls stay null and match nothing.
 
-Order values are the same keys as Python values (int, float, Decimal, bytes) that compare exactly across the types of
-a family, so that footer statistics of any file can be held against intervals of source keys.
+Order values are keys as Python values (int, float, Decimal, bytes). They compare exactly across the types of a family,
+so the statistics of any file can be compared with intervals of source keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,17 @@ from pyarrow import types as t
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.values import arrays
 
+Intervals = list[tuple[Any, Any]]
+"""Sorted, disjoint intervals of order values, with both ends included."""
+
 MAX_INTERVALS = 1024
-# Values are searched for in sorted keys, and not the keys among the values, if there are so many times fewer of them.
-_FEW = 4
+# Sorted target keys are searched for the source keys if they are at least this many times as many.
+_SEARCH_RATIO = 4
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def check_key_type(name: str, dtype: pa.DataType) -> None:
-    """A key column holds plain values that have an equality."""
+    """Refuse key columns of nested types and intervals."""
     if not is_plain_value(dtype):
         raise SchemaMismatchError(
             f"Column {name!r} of type {dtype} cannot be a key; use numbers, text, binary, dates or times."
@@ -38,7 +43,7 @@ def check_key_type(name: str, dtype: pa.DataType) -> None:
 
 
 def is_plain_value(dtype: pa.DataType) -> bool:
-    """Numbers, text, binary, dates and times: they have an equality and an order."""
+    """Is it a type of numbers, text, binary, dates or times? They have an equality and an order."""
     dtype = arrays.plain_type(dtype)
     if t.is_nested(dtype) or t.is_interval(dtype):
         return False
@@ -46,16 +51,17 @@ def is_plain_value(dtype: pa.DataType) -> bool:
 
 
 def equal_is_identical(dtype: pa.DataType) -> bool:
-    """Are equal keys of a plain type one value, whoever stored them? Not 0.0 and -0.0, nor days of two calendars."""
+    """Are equal keys of a plain type always stored alike? 0.0 and -0.0 are not, nor dates of two calendars."""
     return bool(t.is_integer(dtype) or t.is_boolean(dtype)) or arrays.family(dtype) in ("text", "binary")
 
 
 def canonical(column: Any) -> pa.Array:
-    """A plain column as `int64` or `large_binary`, equal where and only where the values are equal."""
+    """A plain column as `int64` or `large_binary`, with equal values exactly where the keys are equal."""
     array = arrays.one_array(column)
     dtype = array.type
     if t.is_floating(dtype):
-        return _float_bits(array)
+        values = array.cast(pa.float64())
+        return pc.if_else(pc.is_nan(values), math.nan, pc.add(values, 0.0)).view(pa.int64())  # -0.0 + 0.0 is 0.0
     if t.is_boolean(dtype) or (t.is_integer(dtype) and dtype != pa.uint64()):
         return array.cast(pa.int64())
     if t.is_date64(dtype):
@@ -75,20 +81,13 @@ def canonical(column: Any) -> pa.Array:
     return array.cast(pa.large_binary())
 
 
-def _float_bits(array: pa.Array) -> pa.Array:
-    values = array.cast(pa.float64())
-    values = pc.if_else(pc.is_nan(values), math.nan, pc.add(values, 0.0))  # -0.0 + 0.0 is 0.0
-    return values.view(pa.int64())
-
-
 def order_values(column: Any) -> list[Any]:
     """A plain column as comparable Python values; null is None."""
     array = arrays.one_array(column)
     dtype = array.type
-    if t.is_timestamp(dtype) or t.is_time64(dtype) or t.is_duration(dtype):
-        return _scaled(array.view(pa.int64()).to_pylist(), _NANOS[dtype.unit])
-    if t.is_time32(dtype):
-        return _scaled(array.view(pa.int32()).to_pylist(), _NANOS[dtype.unit])
+    if t.is_timestamp(dtype) or t.is_time(dtype) or t.is_duration(dtype):
+        units = array.view(pa.int32() if t.is_time32(dtype) else pa.int64()).to_pylist()
+        return [None if v is None else v * _NANOS[dtype.unit] for v in units]
     if t.is_date(dtype):
         return list(array.cast(pa.date32()).view(pa.int32()).to_pylist())
     if t.is_string(dtype) or t.is_large_string(dtype):
@@ -100,7 +99,7 @@ def order_values(column: Any) -> list[Any]:
 
 
 def of_order_value(value: Any, dtype: pa.DataType) -> pa.Scalar:
-    """The value of a plain type that `order_values` gives this for.
+    """The value of a plain type with this order value.
 
     >>> of_order_value(19723, pa.date32())
     <pyarrow.Date32Scalar: datetime.date(2024, 1, 1)>
@@ -119,14 +118,10 @@ def of_order_value(value: Any, dtype: pa.DataType) -> pa.Scalar:
     return pa.scalar(float(value) if t.is_floating(dtype) else value, dtype)
 
 
-def _scaled(values: list[int | None], factor: int) -> list[int | None]:
-    return [None if v is None else v * factor for v in values]
+def intervals(column: Any, limit: int = MAX_INTERVALS) -> Intervals | None:
+    """At most `limit` intervals that cover the values of a column; `None` if it has a NaN, which has no order.
 
-
-def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] | None:
-    """At most `limit` intervals that cover a column's values; `None` if values have no place on the line (NaN).
-
-    One min..max over two keys that lie far apart would prune nothing; the gaps between keys are what prunes.
+    The widest gaps between keys are left out: the range of two distant keys would prune no file between them.
     """
     array = arrays.one_array(column)
     if t.is_floating(array.type) and pc.any(pc.is_nan(array.cast(pa.float64()))).as_py():
@@ -135,7 +130,7 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
     ordered = array.take(pc.sort_indices(array)).drop_null()
     if len(ordered) == 0:
         return []
-    cuts = _largest_gaps(ordered, limit - 1)
+    cuts = _widest_gaps(ordered, limit - 1)
     starts = np.concatenate([[0], cuts])
     ends = np.concatenate([cuts - 1, [len(ordered) - 1]])
     return list(
@@ -144,7 +139,7 @@ def intervals(column: Any, limit: int = MAX_INTERVALS) -> list[tuple[Any, Any]] 
 
 
 def sortable(array: pa.Array) -> pa.Array:
-    """Arrow does not sort values of every width."""
+    """The array in a type that Arrow can sort."""
     dtype = array.type
     if t.is_fixed_size_binary(dtype):
         return array.cast(pa.binary())
@@ -155,46 +150,81 @@ def sortable(array: pa.Array) -> pa.Array:
     return array
 
 
-def _largest_gaps(ordered: pa.Array, count: int) -> Any:
-    """Positions after the `count` widest gaps of a sorted array, ascending."""
-    line = _on_a_line(ordered)
+def _widest_gaps(ordered: pa.Array, count: int) -> Any:
+    """The positions after the `count` widest gaps of a sorted array, ascending."""
     with np.errstate(invalid="ignore"):  # the gap between two infinities
-        gaps = np.diff(line)
-    open_gaps = np.flatnonzero(gaps > 0)
-    if len(open_gaps) > count:
-        open_gaps = open_gaps[np.argpartition(-gaps[open_gaps], count - 1)[:count]] if count else open_gaps[:0]
-    return np.sort(open_gaps) + 1
+        gaps = np.diff(_approximate(ordered))
+    positions = np.flatnonzero(gaps > 0)
+    if len(positions) > count:
+        positions = positions[np.argpartition(-gaps[positions], count - 1)[:count]] if count else positions[:0]
+    return np.sort(positions) + 1
 
 
-def _on_a_line(ordered: pa.Array) -> Any:
-    """Roughly where sorted values lie: exact order is kept, distances need only be good enough to choose gaps."""
+def _approximate(ordered: pa.Array) -> Any:
+    """Sorted values as floats in the same order, precise enough to compare gaps."""
     dtype = ordered.type
     if arrays.family(dtype) in ("text", "binary"):
-        return _prefix_numbers(canonical(ordered))
+        ordered = canonical(ordered)
+        start = _prefix_length(ordered[0].as_py(), ordered[len(ordered) - 1].as_py())
+        zeros, separator = (pa.scalar(b, pa.large_binary()) for b in (b"\0" * 8, b""))
+        padded = pc.binary_join_element_wise(pc.binary_slice(ordered, start, start + 8), zeros, separator)
+        eight = pc.binary_slice(padded, 0, 8).cast(pa.binary()).cast(pa.binary(8))
+        return np.frombuffer(eight.buffers()[1], dtype=">u8", count=len(eight)).astype(np.float64)
     if t.is_decimal(dtype):
         return np.asarray(ordered.cast(pa.float64()))
-    if t.is_floating(dtype) or dtype == pa.uint64():  # whose canonical form is an integer with a sign
+    if t.is_floating(dtype) or dtype == pa.uint64():  # the canonical form of these is a signed integer
         return ordered.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.asarray(canonical(ordered)).astype(np.float64)
 
 
-def _prefix_numbers(ordered: pa.Array) -> Any:
-    """The eight bytes after the common prefix, as numbers."""
-    first, last = ordered[0].as_py(), ordered[len(ordered) - 1].as_py()
-    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    zeros, nothing = (pa.scalar(b, pa.large_binary()) for b in (b"\0" * 8, b""))
-    padded = pc.binary_join_element_wise(pc.binary_slice(ordered, shared, shared + 8), zeros, nothing)
-    eight = pc.binary_slice(padded, 0, 8).cast(pa.binary()).cast(pa.binary(8))
-    return np.frombuffer(eight.buffers()[1], dtype=">u8", count=len(eight)).astype(np.float64)
+def _prefix_length(first: bytes, last: bytes) -> int:
+    """The length of the prefix that two values, and all values between them, have in common."""
+    return len(posixpath.commonprefix([first, last]))
+
+
+def merge_intervals(covers: Iterable[Sequence[tuple[Any, Any]] | None], limit: int = MAX_INTERVALS) -> Intervals | None:
+    """At most `limit` intervals that cover all given intervals; `None` if one of the covers is `None`.
+
+    >>> merge_intervals([[(1, 2), (9, 9)], [(2, 4)]])
+    [(1, 4), (9, 9)]
+    >>> merge_intervals([[(1, 2), (4, 4), (90, 90)]], limit=2)
+    [(1, 4), (90, 90)]
+    """
+    merged: Intervals = []
+    for cover in covers:
+        if cover is None:
+            return None
+        both = sorted([*merged, *cover], key=lambda interval: interval[0])
+        merged = []
+        for lower, upper in both:
+            if merged and lower <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], upper))
+            else:
+                merged.append((lower, upper))
+        merged = _keep_widest_gaps(merged, limit)
+    return merged
+
+
+def _keep_widest_gaps(intervals: Intervals, limit: int) -> Intervals:
+    if len(intervals) <= limit:
+        return intervals
+    edges: list[Any] = [(left[1], right[0]) for left, right in pairwise(intervals)]
+    if isinstance(edges[0][0], bytes):
+        start = _prefix_length(intervals[0][0], intervals[-1][1])
+        edges = [tuple(int.from_bytes(b[start : start + 8].ljust(8, b"\0"), "big") for b in edge) for edge in edges]
+    gaps = [right - left for left, right in edges]
+    widest = sorted(sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[: limit - 1])
+    starts, ends = [0, *(i + 1 for i in widest)], [*widest, len(intervals) - 1]
+    return [(intervals[a][0], intervals[b][1]) for a, b in zip(starts, ends, strict=True)]
 
 
 def sample(columns: Sequence[Any], rows: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
-    """Keys of some rows as they are shown in messages."""
+    """The keys of some rows, as messages show them."""
     return tuple(tuple(arrays.display_value(column[row]) for column in columns) for row in rows)
 
 
 def show(samples: Sequence[tuple[Any, ...]]) -> str:
-    """Keys for a message: `1, 2` for single columns, `(1, 'a'), (2, 'b')` for composite ones."""
+    """The text of keys in a message: `1, 2` for a single column, `(1, 'a'), (2, 'b')` for several."""
     return ", ".join(_text(s[0]) if len(s) == 1 else "(" + ", ".join(map(_text, s)) + ")" for s in samples)
 
 
@@ -203,27 +233,31 @@ def _text(value: Any) -> str:
 
 
 def differ(left: pa.Array, right: pa.Array) -> Any:
-    """Row by row, are two canonical columns different, null being a value?"""
+    """In which rows do two canonical columns differ? Null equals null."""
     same = pc.equal(left, right).fill_null(False)
     both_null = pc.and_(left.is_null(), right.is_null())
     return ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
 
 
 def group(columns: Sequence[pa.Array]) -> tuple[Any, Any]:
-    """Number the distinct rows of canonical columns, null being a value: a number per row, and each one's first row."""
+    """A number for each distinct row of canonical columns: the number of every row, and the first row of every number.
+
+    Null equals null.
+    """
     codes: Any = np.zeros(len(columns[0]), dtype=np.int64)
+    first: Any = np.zeros(0, dtype=np.int64)
     for column in columns:
-        other = column.dictionary_encode(null_encoding="encode")
-        folded = codes * max(1, len(other.dictionary)) + other.indices.to_numpy(zero_copy_only=False)
-        _, first, codes = np.unique(folded, return_index=True, return_inverse=True)
-    return (codes, first) if len(codes) else (codes, np.zeros(0, dtype=np.int64))
+        encoded = column.dictionary_encode(null_encoding="encode")
+        pairs = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+        _, first, codes = np.unique(pairs, return_index=True, return_inverse=True)
+    return codes, first
 
 
 class KeyIndex:
-    """Source keys, numbered by row, ready to be looked up from any number of threads.
+    """An index of source keys that any number of threads can search.
 
-    Each key column becomes codes; the codes of two columns are folded into one by numbering the pairs that occur,
-    and so on, so that keys of any width are compared as one integer.
+    Each key column is encoded as codes. The pairs of codes of two columns are encoded again, and so on, so a key of
+    any number of columns is one integer.
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
@@ -250,26 +284,25 @@ class KeyIndex:
         return len(rows), rows[:5].tolist()
 
     def groups(self) -> Any:
-        """A number per source row; rows with one key share it."""
+        """The number of the key of each source row."""
         return self._codes
 
     def find(self, columns: Sequence[pa.Array]) -> Any:
-        """For every target row the source row with its key, or -1."""
+        """For each target row, the source row with the same key, or -1."""
         if not len(self._codes):
             return np.full(len(columns[0]), -1, dtype=np.int64)
         codes = self._lookups[0].find(columns[0])
         for lookup, pair, column in zip(self._lookups[1:], self._pairs, columns[1:], strict=True):
-            other = lookup.find(column)
-            both = (codes >= 0) & (other >= 0)
-            folded = pa.array(np.where(both, codes * lookup.size + other, -1))
-            codes = np.where(both, pair.find(folded), -1)
+            right = lookup.find(column)
+            both = (codes >= 0) & (right >= 0)
+            codes = np.where(both, pair.find(pa.array(np.where(both, codes * lookup.size + right, -1))), -1)
         hits = np.flatnonzero(codes >= 0)
         codes[hits] = self._row_of[codes[hits]]
         return codes
 
 
 class _Lookup:
-    """Distinct values of one canonical column: integers by binary search, bytes by hash."""
+    """The distinct values of a canonical column. Integers are found by binary search, bytes by hash."""
 
     def __init__(self, column: pa.Array) -> None:
         self._binary = t.is_large_binary(column.type)
@@ -285,36 +318,31 @@ class _Lookup:
         if self.size == 0:
             return np.full(len(column), -1, dtype=np.int64)
         if self._binary:
-            return (
-                pc.index_in(column, value_set=self._values)
-                .fill_null(-1)
-                .to_numpy(zero_copy_only=False)
-                .astype(np.int64)
-            )
+            codes = pc.index_in(column, value_set=self._values).fill_null(-1)
+            return codes.to_numpy(zero_copy_only=False).astype(np.int64)
         probe = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
-        if not column.null_count and len(probe) and _ascends(probe):
-            return self._find_ascending(probe)
+        if not column.null_count and len(probe) and _is_sorted(probe):
+            first, last = np.searchsorted(self._values, probe[[0, -1]])
+            if (last + 1 - first) * _SEARCH_RATIO <= len(probe):
+                return self._find_in_sorted(probe, int(first), self._values[first : last + 1])
         place = np.minimum(np.searchsorted(self._values, probe), self.size - 1)
         hit = self._values[place] == probe
         if column.null_count:
             hit &= column.is_valid().to_numpy(zero_copy_only=False)
         return np.where(hit, place, -1)
 
-    def _find_ascending(self, probe: Any) -> Any:
-        """Both sides are sorted: the few are searched in the many, 0.1 ms against 3.6 for hundreds in 200,000."""
-        first, last = np.searchsorted(self._values, probe[[0, -1]])
-        values = self._values[first : last + 1]
-        if len(values) * _FEW > len(probe):
-            place = np.minimum(np.searchsorted(values, probe), len(values) - 1)
-            return np.where(values[place] == probe, first + place, -1)
+    def _find_in_sorted(self, probe: Any, first: int, values: Any) -> Any:
+        """Search a few values, of which `first` is the code of the first one, in many sorted target keys.
+
+        The other way round, an insert of 200 or 20,000 existing keys into 8 million rows took 1.5 times as long.
+        """
         hits = np.full(len(probe), -1, dtype=np.int64)
         starts, ends = np.searchsorted(probe, values), np.searchsorted(probe, values, side="right")
         lengths = ends - starts
         offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        hits[np.repeat(starts, lengths) + offsets] = first + np.repeat(np.arange(len(values)), lengths)
+        hits[np.repeat(starts, lengths) + offsets] = np.repeat(np.arange(first, first + len(values)), lengths)
         return hits
 
 
-def _ascends(values: Any) -> bool:
-    """Is an array sorted? A look at its ends spares the look at all of it, mostly."""
+def _is_sorted(values: Any) -> bool:
     return bool(values[0] <= values[-1]) and bool((values[1:] >= values[:-1]).all())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +12,13 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.values import arrays, calendars, collations, zones
+from fsspeckit.core.values import arrays, calendars, zones
 from fsspeckit.core.values.calendars import Calendar
 from fsspeckit.core.values.equality import lacks_required
-from fsspeckit.core.values.mixed import mixed_types
-from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, unify
+from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, mixed_types, unify
 
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_COLLATIONS = "__COLLATIONS"
 _MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
 
 
@@ -113,7 +115,7 @@ def shape_of(
     for field in source:
         _check_storable(field.name, field.type)
     for footer in target.files.templates:
-        collations.check_keys(footer.collated, tuple(key_columns), footer.path)
+        check_key_collations(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
         columns = zones.without_int96_marks(source.with_metadata(calendars.without_flags(source.metadata)))
@@ -361,3 +363,26 @@ def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedA
             "folder can be named so, and null matches nothing; give these rows another value."
         )
     return pc.if_else(empty, pa.scalar(None, column.type), column)
+
+
+def collated_columns(entries: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """The columns with a collation of Spark, and its name, from the key-value entries of a footer."""
+    schema = (entries or {}).get(_SPARK_SCHEMA, b"")
+    if _COLLATIONS.encode() not in schema:
+        return {}
+    try:
+        columns = {field["name"]: field["metadata"] for field in json.loads(schema)["fields"]}
+        return {name: own[_COLLATIONS].get(name) or "…" for name, own in columns.items() if _COLLATIONS in own}
+    except (ValueError, LookupError, TypeError, AttributeError):  # not written by Spark
+        return {}
+
+
+def check_key_collations(collations: Mapping[str, str], key_columns: Sequence[str], where: str) -> None:
+    """Refuse key columns with a collation: equal text may have different bytes, and keys are compared by bytes."""
+    for name in key_columns:
+        if name in collations:
+            raise SchemaMismatchError(
+                f"Key column {name!r} has the collation {collations[name].removeprefix('spark.')} in {where}. Keys are "
+                "compared byte by byte, so values that are equal by the collation would be stored twice. Use a key "
+                "column of plain text (UTF8_BINARY), such as lower(…)."
+            )

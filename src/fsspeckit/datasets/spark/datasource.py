@@ -37,7 +37,7 @@ from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.storage import Access, Location, locate
-from fsspeckit.core.values.collations import check_keys
+from fsspeckit.core.values.schema import check_key_collations
 from fsspeckit.core.values.zones import has_timestamp
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.columns import as_spark_has_it, check_carried, collated, loose_schema, spark_schema
@@ -118,7 +118,7 @@ class _Target:
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
             dataset_io(options.engine).request(strategy, options.keys, options.partitions, options.writing)
-            check_keys(collated(schema.names, schema), tuple(options.keys or ()), "the source")
+            check_key_collations(collated(schema.names, schema), tuple(options.keys or ()), "the source")
         return target
 
     def rows(self, laid: Sequence[Laid]) -> pa.RecordBatchReader:

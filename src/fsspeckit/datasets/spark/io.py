@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from fsspeckit.core import validate
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
+from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.files import existing_files
 from fsspeckit.datasets.io import DatasetIO

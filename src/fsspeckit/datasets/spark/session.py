@@ -29,9 +29,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from fsspeckit.core.cached import cached_property
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError
 from fsspeckit.core.local_engine import LocalEngine
+from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.spark.shared import Shared, Unseen, carried

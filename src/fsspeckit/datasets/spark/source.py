@@ -21,8 +21,7 @@ from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed
 from fsspeckit.core.rows.store import SharedFolder, Store
 from fsspeckit.core.storage import Access, LocalStorage, Location
 from fsspeckit.core.values.calendars import from_file_calendar
-from fsspeckit.core.values.collations import check_keys
-from fsspeckit.core.values.schema import unify_footers, unify_sources
+from fsspeckit.core.values.schema import check_key_collations, unify_footers, unify_sources
 from fsspeckit.core.values.zones import mark_int96
 from fsspeckit.datasets.files import path_fields
 from fsspeckit.datasets.sources import data_files, is_paths, to_reader
@@ -124,7 +123,7 @@ class Frame:
         return replace(self, schema=_renamed(self.schema, names))
 
     def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
-        check_keys(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
+        check_key_collations(collated(self.schema.names, self.frame.schema), shape.keys, "the source")
         return _spooled(self.operation, shape, scratch, partial(self._pin, shape))
 
     def _pin(self, shape: Shape, store: DriverStore) -> list[Pinned]:
