@@ -29,7 +29,7 @@ from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.parquet.writer_options import repeats, writer_options
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
-from fsspeckit.core.values.calendars import flags
+from fsspeckit.core.values.calendars import calendar_entries
 
 # The widest decimal whose minimal fixed length is n bytes.
 _DECIMAL_DIGITS = {n: len(str(2 ** (8 * n - 1) - 1)) - 1 for n in range(1, 33)}
@@ -109,7 +109,7 @@ class Layout:
         return (
             self
             if self.override is None
-            else replace(self, override=self.override.without(flags(self.override.entries)))
+            else replace(self, override=self.override.without(calendar_entries(self.override.entries)))
         )
 
     def with_metadata_of(self, other: Layout, codec: str) -> Layout:

@@ -161,7 +161,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 def _nan_counts(array: pa.Array) -> Iterator[int | None]:
     """The number of NaN in each leaf of one array."""
     if t.is_nested(array.type):
-        for part in nested.parts(array)[1]:
+        for part in nested.decompose(array)[1]:
             yield from _nan_counts(part)
     elif t.is_floating(array.type):
         values = array.cast(pa.float32()) if t.is_float16(array.type) else array

@@ -1,7 +1,7 @@
-"""Values of Arrow arrays: their plain form, and casts that lose nothing.
+"""The plain form of Arrow arrays, and lossless casts.
 
-PyArrow's "safe" cast is not a lossless one: it takes float64 0.1 to float32, '1' to 1 and naive times to zoned
-ones. Here a value must come back unchanged, and may only change its type within a family.
+PyArrow's "safe" cast is not lossless: it casts float64 0.1 to float32, '1' to 1 and naive timestamps to zoned ones.
+Here a value may only change its type within a family, and the cast back must return the same value.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ class ValueDoesNotFit(Exception):
     """A value did not survive the cast; `args[0]` is an example."""
 
 
-class NullWithin(ValueDoesNotFit):
-    """A nested value has a null where the type requires a value."""
+class NullInRequiredField(ValueDoesNotFit):
+    """A nested value has a null in a field that is not nullable."""
 
 
-def allocate(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """A NumPy array to be filled. Arrow's pool has memory at hand; to NumPy, the system gives large arrays anew."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
+def allocate(length: int, dtype: Any) -> Any:
+    """An uninitialised NumPy array. Arrow's pool reuses memory, while NumPy asks the system for each large array."""
+    return np.frombuffer(pa.allocate_buffer(length * np.dtype(dtype).itemsize), dtype)
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values: without dictionary encoding, views and extension names."""
-    if t.is_primitive(dtype):  # most are, and files have thousands of columns
+    """The type without dictionary encoding, views and extension types."""
+    if t.is_primitive(dtype):  # the common case: files may have thousands of columns
         return dtype
     if isinstance(dtype, pa.BaseExtensionType):
         return plain_type(dtype.storage_type)
@@ -52,14 +51,14 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 def zoneless_type(dtype: pa.DataType) -> pa.DataType:
-    """A plain type with naive timestamps in place of zoned ones."""
+    """The plain type without the zones of timestamps."""
     if t.is_timestamp(dtype):
         return pa.timestamp(dtype.unit)
     return with_children(dtype, lambda field: field.with_type(zoneless_type(field.type)))
 
 
 def with_children(dtype: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """A nested type with its fields changed; any other as it is."""
+    """A nested type with `change` applied to its fields; other types are returned unchanged."""
     if t.is_struct(dtype):
         return pa.struct([change(dtype.field(i)) for i in range(dtype.num_fields)])
     if t.is_map(dtype):
@@ -74,7 +73,7 @@ def with_children(dtype: pa.DataType, change: Callable[[pa.Field], pa.Field]) ->
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> Any:
-    """The same values in their plain type."""
+    """The same values in the plain type."""
     dtype = plain_type(column.type)
     if dtype == column.type:
         return column
@@ -109,16 +108,16 @@ def _plain_nested(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(plain(values), type=dtype, mask=mask)
     if t.is_list(array.type) or t.is_large_list(array.type):
         return type(array).from_arrays(array.offsets, plain(array.values), type=dtype, mask=mask)
-    # List views by hand: PyArrow's cast of them loses values (seen).
+    # PyArrow's cast of list views loses values (seen).
     lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
     ends = np.cumsum(lengths)
-    inside = np.arange(lengths.sum()) + np.repeat(array.offsets.to_numpy() - ends + lengths, lengths)
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, plain(array.values).take(pa.array(inside)), type=dtype, mask=mask)
+    indices = np.arange(lengths.sum()) + np.repeat(array.offsets.to_numpy() - ends + lengths, lengths)
+    values = plain(array.values).take(pa.array(indices))
+    return nested.compose(dtype, lengths, [values], mask)
 
 
 def family(dtype: pa.DataType) -> str:
-    """Types of one family hold comparable values; a value may change its type within it."""
+    """The family of a type. Values of one family are comparable, and may change their type within it."""
     if t.is_integer(dtype) or t.is_floating(dtype) or t.is_decimal(dtype):
         return "number"
     if t.is_string(dtype) or t.is_large_string(dtype):
@@ -141,14 +140,14 @@ def family(dtype: pa.DataType) -> str:
 
 
 def castable(source: pa.DataType, dtype: pa.DataType) -> bool:
-    """May values of one plain type become the other, family by family down to the leaves?"""
+    """Are the families of two plain types the same, down to the leaves?"""
     if source == dtype or t.is_null(source):
         return True
     if family(source) != family(dtype):
         return False
     if t.is_struct(dtype):
-        ours, theirs = {f.name: f.type for f in dtype}, {f.name: f.type for f in source}
-        return ours.keys() == theirs.keys() and all(castable(theirs[name], ours[name]) for name in ours)
+        types, source_types = ({f.name: f.type for f in struct} for struct in (dtype, source))
+        return types.keys() == source_types.keys() and all(castable(source_types[n], types[n]) for n in types)
     if t.is_map(dtype):
         return castable(source.key_type, dtype.key_type) and castable(source.item_type, dtype.item_type)
     if family(dtype) == "list":
@@ -157,14 +156,14 @@ def castable(source: pa.DataType, dtype: pa.DataType) -> bool:
 
 
 def cast(array: Any, dtype: pa.DataType) -> Any:
-    """Cast a plain array or chunked array to another plain type; `ValueDoesNotFit` unless every value survives.
+    """Cast a plain array or chunked array to another plain type. `ValueDoesNotFit` if the cast changes a value.
 
-    A struct's field that the type lacks is dropped if it holds nothing but nulls, and one that it adds is null.
+    A struct field that the new type lacks is dropped if all its values are null. A field that it adds is null.
     """
     try:
         return _cast(array, dtype)
-    except NullWithin:
-        raise NullWithin(_example(array, dtype)) from None
+    except NullInRequiredField:
+        raise NullInRequiredField(_example(array, dtype)) from None
     except (ValueDoesNotFit, pa.ArrowInvalid):
         raise ValueDoesNotFit(_example(array, dtype)) from None
 
@@ -189,73 +188,73 @@ def _cast(array: Any, dtype: pa.DataType) -> Any:
 
 
 def null_array(length: int, dtype: pa.DataType) -> pa.Array:
-    """Nulls of a type; beneath them are values where the type requires some, for the Parquet writer to pass over."""
+    """An array of nulls. Required fields under them have values, since the Parquet writer needs some."""
     if not t.is_struct(dtype) and not t.is_fixed_size_list(dtype):
         return pa.nulls(length, dtype)
     slots = length if t.is_struct(dtype) else 0
     children = [null_array(slots, field.type) for field in nested.fields_of(dtype)]
-    return nested.put_together(dtype, None, children, pa.repeat(pa.scalar(True), length))
+    return nested.compose(dtype, None, children, pa.repeat(pa.scalar(True), length))
 
 
 def _cast_nested(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    lengths, values = nested.parts(array)
+    lengths, values = nested.decompose(array)
     mask, fields = array.is_null(), nested.fields_of(dtype)
     if t.is_struct(dtype):
-        values = _by_name(values, array.type, dtype)
+        values = _reorder_children(values, array.type, dtype)
     if t.is_fixed_size_list(dtype) and (lengths[~mask.to_numpy(zero_copy_only=False)] != dtype.list_size).any():
         raise ValueDoesNotFit
     values = [_cast(value, field.type) for value, field in zip(values, fields, strict=True)]
     missing = mask.true_count if t.is_struct(dtype) else 0
     if any(not field.nullable and value.null_count > missing for value, field in zip(values, fields, strict=True)):
-        raise NullWithin
-    return nested.put_together(dtype, lengths, values, mask)
+        raise NullInRequiredField
+    return nested.compose(dtype, lengths, values, mask)
 
 
-def filled_beneath_nulls(array: Any) -> Any:
-    """The same values, with some beneath every null struct whose fields require one."""
+def fill_under_nulls(array: Any) -> Any:
+    """The same values, with values under null structs whose fields are required."""
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([filled_beneath_nulls(chunk) for chunk in array.chunks], array.type)
-    if not _requires(array.type):
+        return pa.chunked_array([fill_under_nulls(chunk) for chunk in array.chunks], array.type)
+    if not _has_required_fields(array.type):
         return array
-    lengths, values = nested.parts(array)
-    return nested.put_together(array.type, lengths, [filled_beneath_nulls(value) for value in values], array.is_null())
+    lengths, values = nested.decompose(array)
+    return nested.compose(array.type, lengths, [fill_under_nulls(value) for value in values], array.is_null())
 
 
-def _requires(dtype: pa.DataType) -> bool:
-    """Is there a struct with a required field within?"""
+def _has_required_fields(dtype: pa.DataType) -> bool:
+    """Does a type contain a struct, or a list of fixed size, with a required field?"""
     if not t.is_nested(dtype) or t.is_union(dtype):
         return False
     fields = nested.fields_of(dtype)
-    own = not (t.is_map(dtype) or t.is_list(dtype) or t.is_large_list(dtype)) and any(not f.nullable for f in fields)
-    return own or any(_requires(f.type) for f in fields)
+    has_slots = t.is_struct(dtype) or t.is_fixed_size_list(dtype)
+    return any((has_slots and not field.nullable) or _has_required_fields(field.type) for field in fields)
 
 
-def _by_name(values: list[pa.Array], source_type: pa.DataType, dtype: pa.DataType) -> list[pa.Array]:
-    """A struct's children in another one's order."""
+def _reorder_children(values: list[pa.Array], source_type: pa.DataType, dtype: pa.DataType) -> list[pa.Array]:
+    """The children of a struct in the order of another struct type."""
     if not has_unique_names(source_type) or not has_unique_names(dtype):
         raise ValueDoesNotFit
-    own = dict(zip((f.name for f in source_type), values, strict=True))
-    if any(own[name].null_count < len(own[name]) for name in own.keys() - {f.name for f in dtype}):
+    by_name = dict(zip((f.name for f in source_type), values, strict=True))
+    if any(by_name[name].null_count < len(by_name[name]) for name in by_name.keys() - {f.name for f in dtype}):
         raise ValueDoesNotFit
     length = len(values[0]) if values else 0
-    return [own.get(f.name, pa.nulls(length)) for f in dtype]
+    return [by_name.get(f.name, pa.nulls(length)) for f in dtype]
 
 
 def has_unique_names(dtype: pa.DataType) -> bool:
-    """Can a struct's fields be told by their names?"""
+    """Has each field of a struct another name?"""
     return bool(len({f.name for f in dtype}) == dtype.num_fields)
 
 
 def _convert(array: Any, dtype: pa.DataType) -> Any:
     if t.is_integer(array.type) and t.is_decimal(dtype):
-        # Arrow asks for the precision of the integer type, not of the values.
-        whole = pa.decimal256(min(76, 20 + max(dtype.scale, 0)), dtype.scale)
-        return array.cast(whole).cast(dtype)
-    if t.is_decimal32(array.type) and t.is_integer(dtype):  # Arrow finds these out of bounds (seen)
+        # Arrow demands the precision of the integer type, even if the values need less.
+        wide = pa.decimal256(min(76, 20 + max(dtype.scale, 0)), dtype.scale)
+        return array.cast(wide).cast(dtype)
+    if t.is_decimal32(array.type) and t.is_integer(dtype):  # else Arrow raises "out of bounds" (seen)
         array = array.cast(pa.decimal128(9, array.type.scale))
     if t.is_decimal(array.type) and t.is_decimal(dtype) and array.type.scale > dtype.scale:
-        return array.cast(dtype)  # raises on a loss
-    if t.is_float16(dtype) or t.is_float16(array.type):  # no way to and from decimals
+        return array.cast(dtype)  # raises if digits are lost
+    if t.is_float16(dtype) or t.is_float16(array.type):  # Arrow cannot cast it to and from decimals
         return array.cast(pa.float64()).cast(dtype)
     if t.is_date64(dtype) or t.is_date64(array.type):
         return array.cast(pa.date32()).cast(dtype)
@@ -263,15 +262,16 @@ def _convert(array: Any, dtype: pa.DataType) -> Any:
 
 
 def _example(array: Any, dtype: pa.DataType) -> Any:
-    """One value that does not survive, found by halving."""
+    """One value that does not fit, by binary search."""
     while len(array) > 1:
         half = len(array) // 2
         left, right = array.slice(0, half), array.slice(half)
-        array = left if not fits(left, dtype) else right
+        array = right if fits(left, dtype) else left
     return display_value(array[0])
 
 
 def fits(array: Any, dtype: pa.DataType) -> bool:
+    """Can all values of a plain array be cast without a loss?"""
     try:
         _cast(array, dtype)
     except (ValueDoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -280,18 +280,18 @@ def fits(array: Any, dtype: pa.DataType) -> bool:
 
 
 def display_value(value: pa.Scalar) -> Any:
-    """A value for a message: as Python has it, else as Arrow spells it. It must not fail, for the message's sake."""
-    if pa.types.is_temporal(value.type) and getattr(value.type, "unit", None) == "ns":
-        return _spelled(value)
+    """A value for a message: a Python value, or Arrow's text where Python has no such value. Never raises."""
+    if t.is_temporal(value.type) and getattr(value.type, "unit", None) == "ns":
+        return _arrow_text(value)
     try:
         return value.as_py()
-    except (ArithmeticError, LookupError, NotImplementedError, ValueError):  # far years, unknown zones, nanoseconds
-        return _spelled(value)
+    except (ArithmeticError, LookupError, NotImplementedError, ValueError):  # distant years, unknown zones
+        return _arrow_text(value)
 
 
-def _spelled(value: pa.Scalar) -> str:
+def _arrow_text(value: pa.Scalar) -> str:
     try:
-        if t.is_timestamp(value.type):  # without its zone, which may be an unknown one
+        if t.is_timestamp(value.type):  # without its zone, which may be unknown
             value = value.cast(pa.timestamp(value.type.unit))
         return str(value.cast(pa.string()).as_py())
     except pa.ArrowException:

@@ -1,18 +1,21 @@
-"""Exact equality of Arrow arrays, and nulls where none may be, down to the leaves of nested values."""
+"""Exact equality of Arrow arrays, down to the leaves of nested values."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
+
+from fsspeckit.core.values import nested
 
 _BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def identical(left: Any, right: Any) -> bool:
-    """Are two columns of one type the same value by value: NaN is NaN, -0.0 is not 0.0?"""
+    """Do two columns of one type have identical values? NaN is identical to NaN, -0.0 is not identical to 0.0."""
     if isinstance(left, pa.ChunkedArray) or isinstance(right, pa.ChunkedArray):
         left, right = (c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in (left, right))
         if not _holds_float(left.type):
@@ -26,12 +29,12 @@ def identical(left: Any, right: Any) -> bool:
 
 
 def identical_rows(left: pa.Table, right: pa.Table) -> bool:
-    """Are two tables of one schema `identical`, column by column?"""
+    """Are all columns of two tables of one schema `identical`?"""
     return all(identical(a, b) for a, b in zip(left.columns, right.columns, strict=True))
 
 
 def same_bits(left: pa.Table, right: pa.Table) -> bool:
-    """Are two tables of the same types the same, bit for bit? Others may still be `identical`: NaN has many bits."""
+    """Do two tables of the same types have the same bits? If not, they may still be `identical`: NaN has many forms."""
     floats = [field.name for field in left.schema if t.is_floating(field.type)]
     others = [field.name for field in left.schema if field.name not in floats]
     if any(_holds_float(left.schema.field(name).type) for name in others):
@@ -42,7 +45,7 @@ def same_bits(left: pa.Table, right: pa.Table) -> bool:
 
 
 def _bits(floats: pa.Table) -> pa.ChunkedArray:
-    """Columns of floats as whole numbers."""
+    """Columns of floats as integers."""
     rows = floats.to_struct_array()
     dtype = pa.struct([field.with_type(_BITS[field.type.bit_width]) for field in rows.type])
     return pa.chunked_array([chunk.view(dtype) for chunk in rows.chunks], dtype)
@@ -65,43 +68,10 @@ def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
     if not left.is_null().equals(right.is_null()):
         return False
     valid = left.is_valid()
-    left, right = left.filter(valid), right.filter(valid)
-    if t.is_struct(left.type):
-        pairs = zip(left.flatten(), right.flatten(), strict=True)
-        return all(identical(a, b) for a, b in pairs)
-    if t.is_map(left.type):
-        return bool(_lengths(left).equals(_lengths(right))) and all(
-            identical(a, b) for a, b in zip(_entries(left), _entries(right), strict=True)
-        )
-    return bool(pc.list_value_length(left).equals(pc.list_value_length(right))) and identical(
-        left.flatten(), right.flatten()
-    )
-
-
-def lacks_required(column: Any) -> bool:
-    """Is there a null within a nested value where its type says that there is none?"""
-    if isinstance(column, pa.ChunkedArray):
-        return any(lacks_required(chunk) for chunk in column.chunks)
-    if not t.is_nested(column.type) or t.is_union(column.type):  # a union does not get into Parquet anyway
-        return False
-    column = column.filter(column.is_valid())
-    if t.is_struct(column.type):
-        parts = list(zip(column.type, column.flatten(), strict=True))
-    elif t.is_map(column.type):
-        parts = list(zip((column.type.key_field, column.type.item_field), _entries(column), strict=True))
-    else:
-        parts = [(column.type.value_field, column.flatten())]
-    return any((not field.nullable and part.null_count) or lacks_required(part) for field, part in parts)
-
-
-def _lengths(array: pa.MapArray) -> pa.Array:
-    return pc.subtract(array.offsets.slice(1), array.offsets.slice(0, len(array)))
-
-
-def _entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Keys and items of the slots that the array really covers."""
-    start, stop = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-    return array.keys.slice(start, stop - start), array.items.slice(start, stop - start)
+    left_lengths, left_children = nested.decompose(left.filter(valid))
+    right_lengths, right_children = nested.decompose(right.filter(valid))
+    pairs = zip(left_children, right_children, strict=True)
+    return np.array_equal(left_lengths, right_lengths) and all(identical(a, b) for a, b in pairs)
 
 
 def _holds_float(dtype: pa.DataType) -> bool:

@@ -12,9 +12,8 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer, Shape, Target
-from fsspeckit.core.values import arrays, calendars, zones
+from fsspeckit.core.values import arrays, calendars, nested, zones
 from fsspeckit.core.values.calendars import Calendar
-from fsspeckit.core.values.equality import lacks_required
 from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, mixed_types, unify
 
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -118,11 +117,11 @@ def shape_of(
         check_key_collations(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
         stored = tuple(n for n in source.names if n not in target.partition_columns)
-        columns = zones.without_int96_marks(source.with_metadata(calendars.without_flags(source.metadata)))
+        columns = zones.without_int96_marks(source.with_metadata(calendars.without_calendar(source.metadata)))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
     fields = [f.with_type(merge_type(f.type, source.field(f.name).type)) for f in target.schema]
     fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
-    schema = pa.schema(fields, calendars.without_flags(target.schema.metadata))
+    schema = pa.schema(fields, calendars.without_calendar(target.schema.metadata))
     old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
     found = {f.name: _zone_of(f, source.field(f.name), target, source_timezone) for f in schema}
     local = {name: zone for name, zone in found.items() if zone is not None}
@@ -189,7 +188,7 @@ def _old_instants(target: Target, name: str) -> str | None:
         if not footer.calendar or name not in footer.schema.names:
             continue
         dtype = arrays.plain_type(footer.schema.field(name).type)
-        if not t.is_timestamp(dtype) or not footer.calendar.concerns(dtype, name in footer.int96):
+        if not t.is_timestamp(dtype) or not footer.calendar.applies_to(dtype, name in footer.int96):
             continue
         lowest = [group.bounds.get(name) for group in footer.row_groups if group.rows]
         limit = calendars.SAME_SINCE * 10**9
@@ -318,8 +317,8 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
         values = values.cast(arrays.zoneless_type(values.type))
     try:
         result = arrays.cast(values, dtype)
-        lacking = lacks_required(result)
-    except arrays.NullWithin:
+        lacking = nested.has_null_in_required_field(result)
+    except arrays.NullInRequiredField:
         lacking = True
     except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
@@ -337,7 +336,7 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
             f"Column {field.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
             f"{_MAY_BE_NULL}"
         )
-    return arrays.filled_beneath_nulls(result)
+    return arrays.fill_under_nulls(result)
 
 
 def _as_instants(values: pa.ChunkedArray, dtype: pa.DataType, field: pa.Field, zone: str) -> pa.ChunkedArray:

@@ -1,7 +1,8 @@
-"""Times without a zone in the source, for columns of instants in the target.
+"""Timestamps without a zone in the source, for columns of instants in the target.
 
-They become instants only in a zone that somebody named, as by Spark's own cast of TIMESTAMP_NTZ: a local time that a
-change of clocks leaves out is moved on by the length of the gap, and of one that happens twice the first is meant.
+They become instants only in a zone that the caller names, by the rules of Spark's cast from TIMESTAMP_NTZ: a local
+time that is skipped when clocks change moves on by the length of the gap, and of a time that occurs twice the first is
+taken.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from pyarrow import types as t
 
 from fsspeckit.core.values import arrays, nested
 
-# On a field of a source: all files of it, or some, hold INT96.
+# Metadata of a source field: it is INT96 in `all` or `some` files of the source.
 _MARK = b"fsspeckit.int96"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)
-# From here on Arrow sees no change of clocks (seen); zones have rules, which repeat with the calendar.
+# From here on Arrow ignores changes of clocks (seen). The rules of zones repeat with the calendar, every 400 years.
 _RULES_SINCE = int((dt.datetime(2037, 1, 1) - _EPOCH).total_seconds())
 _CALENDAR_REPEATS = 146_097 * 86_400
 _QUARTER_HOUR = 900
 
 
 def assumed_type(source: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """The plain source type with a zone wherever a time without one meets an instant of the target.
+    """The plain source type with zones where the target has instants.
 
     >>> assumed_type(pa.timestamp("us"), pa.timestamp("ms", "Asia/Tokyo"))
     TimestampType(timestamp[us, tz=UTC])
@@ -38,15 +39,14 @@ def assumed_type(source: pa.DataType, target: pa.DataType) -> pa.DataType:
     if not t.is_nested(source) or arrays.family(source) != arrays.family(target) or t.is_union(source):
         return source
     if t.is_struct(source):
-        known = {field.name: field.type for field in target}
-        fields = [f.with_type(assumed_type(f.type, known.get(f.name, f.type))) for f in source]
-        return pa.struct(fields)
+        types = {field.name: field.type for field in target}
+        return pa.struct([f.with_type(assumed_type(f.type, types.get(f.name, f.type))) for f in source])
     children = iter(nested.fields_of(target))
     return arrays.with_children(source, lambda field: field.with_type(assumed_type(field.type, next(children).type)))
 
 
 def zoned_type(dtype: pa.DataType) -> pa.DataType:
-    """A plain type with instants in place of times without a zone."""
+    """The plain type with all timestamps in UTC."""
     if t.is_timestamp(dtype):
         return pa.timestamp(dtype.unit, "UTC")
     return arrays.with_children(dtype, lambda field: field.with_type(zoned_type(field.type)))
@@ -60,20 +60,20 @@ def has_timestamp(dtype: pa.DataType, *, zoned: bool) -> bool:
 
 
 def as_instants(array: Any, dtype: pa.DataType, zone: str) -> Any:
-    """The values in an `assumed_type`: times without a zone are local to `zone`."""
+    """Cast to an `assumed_type`. Timestamps without a zone are local times of `zone`."""
     if array.type == dtype:
         return array
     if isinstance(array, pa.ChunkedArray):
         return pa.chunked_array([as_instants(chunk, dtype, zone) for chunk in array.chunks], dtype)
     if t.is_timestamp(dtype):
-        return _localized(array, zone)
-    lengths, values = nested.parts(array)
+        return _to_instants(array, zone)
+    lengths, values = nested.decompose(array)
     children = [as_instants(value, f.type, zone) for value, f in zip(values, nested.fields_of(dtype), strict=True)]
-    return nested.put_together(dtype, lengths, children, array.is_null())
+    return nested.compose(dtype, lengths, children, array.is_null())
 
 
-def _localized(array: pa.Array, zone: str) -> pa.Array:
-    """Instants, by the offset that holds before a change of clocks where there is one."""
+def _to_instants(array: pa.Array, zone: str) -> pa.Array:
+    """Instants of local times. At a change of clocks, the offset before it applies."""
     unit, local = array.type.unit, array.cast(pa.int64())
     before = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
     offset = pc.subtract(pc.local_timestamp(before).cast(pa.int64()), before.cast(pa.int64()))
@@ -84,7 +84,7 @@ def _localized(array: pa.Array, zone: str) -> pa.Array:
 
 
 def _offsets_by_rule(local: pa.Array, far: pa.Array, unit: str, zone: str) -> pa.Array:
-    """By Python's zones. Clocks change at quarters of an hour, so that one look serves all times within a quarter."""
+    """Offsets by Python's `zoneinfo`. Clocks change at quarters of an hour, so each quarter is looked up once."""
     per_second, rules = _PER_SECOND[unit], ZoneInfo(zone)
     quarters = pc.if_else(far, pc.divide(local, _QUARTER_HOUR * per_second), None).dictionary_encode()
     offsets = []
@@ -98,25 +98,25 @@ def _offsets_by_rule(local: pa.Array, far: pa.Array, unit: str, zone: str) -> pa
 
 
 def mark_int96(schema: pa.Schema, columns_of_files: Iterable[frozenset[str]]) -> pa.Schema:
-    """A source's schema that says which columns are INT96: Arrow reads their instants in UTC, without a zone."""
+    """Mark the INT96 columns in the schema of a source: Arrow reads their instants as UTC times without a zone."""
     files = list(columns_of_files)
     for name in frozenset[str]().union(*files):
         position = schema.get_field_index(name)
         if position >= 0:
-            told = {_MARK: b"all" if all(name in columns for columns in files) else b"some"}
+            mark = b"all" if all(name in columns for columns in files) else b"some"
             field = schema.field(position)
-            schema = schema.set(position, field.with_metadata({**(field.metadata or {}), **told}))
+            schema = schema.set(position, field.with_metadata({**(field.metadata or {}), _MARK: mark}))
     return schema
 
 
 def int96_mark(field: pa.Field) -> str | None:
     """`all` or `some`: the source's files in which the column is INT96."""
-    told: bytes | None = (field.metadata or {}).get(_MARK)
-    return told.decode() if told is not None else None
+    mark: bytes | None = (field.metadata or {}).get(_MARK)
+    return mark.decode() if mark is not None else None
 
 
 def without_int96_marks(schema: pa.Schema) -> pa.Schema:
-    """Without the marks, which are not for files."""
+    """The schema without the marks, which files must not have."""
     fields = [
         f.with_metadata({k: v for k, v in f.metadata.items() if k != _MARK}) if int96_mark(f) else f for f in schema
     ]
