@@ -861,7 +861,7 @@ def test_plan_incremental_rewrite_with_a_file_that_cannot_be_read(tmp_path: Path
 @pytest.mark.parametrize(
     ("columns", "source_keys", "message"),
     [
-        (["a", "b"], [(1,)], r"\(1,\), which is no key of \['a', 'b'\]"),
+        (["a", "b"], [(1,)], r"\(1,\), which is not a key of \['a', 'b'\]"),
         (["a", "b"], [(1, 2, 3)], r"\(1, 2, 3\), which is no key"),
         (["a", "b"], [{"a": 1}], r"which is no key"),
         (["a", "b"], [5], r"5, which is no key"),

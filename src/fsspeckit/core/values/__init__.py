@@ -1,1 +1,1 @@
-"""What values are: arrays, keys, equality, order, schemas. No file is opened here."""
+"""Values: arrays, keys, equality, types and schemas. No file is opened here."""

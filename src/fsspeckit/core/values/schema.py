@@ -1,4 +1,4 @@
-"""Columns and types: the target's unified schema, and how a source is brought to it."""
+"""The unified schema of the target, and the cast of the source to it."""
 
 from __future__ import annotations
 
@@ -18,58 +18,67 @@ from fsspeckit.core.values.unify import CannotUnify, is_variant, merge_type, mix
 
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _COLLATIONS = "__COLLATIONS"
-_MAY_BE_NULL = "Fill it, or write the data set anew with a column that may be null (write_dataset, mode='overwrite')."
+_NULLABLE_ADVICE = "Fill it, or rewrite the data set with a nullable column (write_dataset, mode='overwrite')."
 
 
 def unify_footers(files: Sequence[Footer]) -> pa.Schema:
-    """One schema that every file's values fit into; `SchemaMismatchError` naming two files if there is none."""
-    distinct = _distinct_schemas(files)
-    for footer in distinct:
-        _check_names(footer)
+    """One schema that holds the values of all files. `SchemaMismatchError` names two files that have no common type."""
+    distinct: dict[pa.Schema, Footer] = {}
+    for footer in one_of_each_schema(files):
+        distinct.setdefault(footer.schema.remove_metadata(), footer)
+    for footer in distinct.values():
+        duplicates = _duplicates(footer.schema.names)
+        if duplicates:
+            raise SchemaMismatchError(f"{footer.path} has more than one column named {duplicates}; rename them first.")
     if len(distinct) == 1:
         return files[0].schema
-    fields = _unified_fields([(footer.path, footer.schema) for footer in distinct])
+    fields = _unified_fields([(footer.path, footer.schema) for footer in distinct.values()])
     return pa.schema(fields, files[0].schema.metadata)
 
 
 def one_of_each_schema(files: Iterable[Footer]) -> list[Footer]:
-    """The first file of every schema that is another object: those of footers that were read together are shared."""
-    seen: dict[tuple[int, bool], Footer] = {}
+    """The first file of each schema object. Footers that are read together share their schema."""
+    first: dict[tuple[int, bool], Footer] = {}
     for footer in files:
-        seen.setdefault((id(footer.schema), footer.by_spark), footer)
-    return list(seen.values())
+        first.setdefault((id(footer.schema), footer.by_spark), footer)
+    return list(first.values())
 
 
-def _distinct_schemas(files: Sequence[Footer]) -> list[Footer]:
-    """One file of every schema: a lake has thousands of files and few schemas."""
-    seen: dict[pa.Schema, Footer] = {}
-    for footer in one_of_each_schema(files):
-        seen.setdefault(footer.schema.remove_metadata(), footer)
-    return list(seen.values())
+def _duplicates(names: Sequence[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _unified_fields(schemas: Sequence[tuple[str, pa.Schema]]) -> list[pa.Field]:
-    """The columns of all schemas in order of appearance; one that is not in all of them may be null."""
-    merged: dict[str, tuple[str, pa.Field]] = {}
-    seen: Counter[str] = Counter()
+    """The columns of all schemas in order of appearance. A column that a schema lacks is nullable."""
+    unified: dict[str, tuple[str, pa.Field]] = {}
+    counts: Counter[str] = Counter()
     for where, schema in schemas:
+        counts.update(schema.names)
         for field in schema:
-            seen[field.name] += 1
-            first, known = merged.setdefault(field.name, (where, field))
-            merged[field.name] = (first, _merged(known, field, first, where))
-    return [field.with_nullable(field.nullable or seen[name] < len(schemas)) for name, (_, field) in merged.items()]
+            first, known = unified.setdefault(field.name, (where, field))
+            try:
+                dtype = unify(known.type, field.type)
+            except CannotUnify:
+                raise SchemaMismatchError(
+                    f"Column {field.name!r} is {known.type} in {first} and {field.type} in {where}: no common type. "
+                    "Cast the files to one type first."
+                ) from None
+            unified[field.name] = first, known.with_type(dtype).with_nullable(known.nullable or field.nullable)
+    return [field.with_nullable(field.nullable or counts[name] < len(schemas)) for name, (_, field) in unified.items()]
 
 
 def unify_sources(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """One plain schema for a source given as several files."""
-    odd = sorted({n for s in schemas for n in set(s.names) ^ set(schemas[0].names)})
-    if odd:
-        raise SchemaMismatchError(f"The files of the source have different columns: {odd} are not in all of them.")
+    """One plain schema for a source of several files."""
+    not_in_all = sorted({n for s in schemas for n in set(s.names) ^ set(schemas[0].names)})
+    if not_in_all:
+        raise SchemaMismatchError(
+            f"The files of the source have different columns: {not_in_all} are not in all of them."
+        )
     return plain_schema(_unified_fields([(f"the source's file {n}", s) for n, s in enumerate(schemas, 1)]))
 
 
 def effective_schema(footer: Footer) -> pa.Schema:
-    """A file's schema with what it requires, if that is meant."""
+    """The schema of a file. Columns of Spark's files are nullable, since Spark reads required columns as nullable."""
     if not footer.by_spark:
         return footer.schema
     return pa.schema([_nullable(field) for field in footer.schema], footer.schema.metadata)
@@ -80,34 +89,16 @@ def _nullable(field: pa.Field) -> pa.Field:
     return field.with_type(dtype).with_nullable(True)
 
 
-def _check_names(footer: Footer) -> None:
-    names = footer.schema.names
-    if len(set(names)) < len(names):
-        twice = sorted({n for n in names if names.count(n) > 1})
-        raise SchemaMismatchError(f"{footer.path} has more than one column named {twice}; rename them first.")
-
-
-def _merged(known: pa.Field, field: pa.Field, first: str, second: str) -> pa.Field:
-    try:
-        dtype = unify(known.type, field.type)
-    except CannotUnify:
-        raise SchemaMismatchError(
-            f"Column {field.name!r} is {known.type} in {first} and {field.type} in {second}: no common type. "
-            "Bring the files to one type first."
-        ) from None
-    return known.with_type(dtype).with_nullable(known.nullable or field.nullable)
-
-
 def shape_of(
     target: Target,
     source: pa.Schema,
     key_columns: Sequence[str],
     source_timezone: Callable[[], str | None] = lambda: None,
 ) -> Shape:
-    """The columns of the merge. `SchemaMismatchError` if source and target do not have the same ones.
+    """The columns of the merge. `SchemaMismatchError` if source and target do not have the same columns.
 
-    Times of the source without a zone become instants in `source_timezone`, which is asked for only where there are
-    any; if it is `None`, they are refused.
+    Source timestamps without a zone become instants in `source_timezone`, which is called only if there are any. If it
+    returns `None`, they are refused.
     """
     check_columns(target, source, key_columns)
     _check_partitions(target, source)
@@ -120,11 +111,12 @@ def shape_of(
         columns = zones.without_int96_marks(source.with_metadata(calendars.without_calendar(source.metadata)))
         return Shape(columns, stored, tuple(key_columns), target.partition_columns)
     fields = [f.with_type(merge_type(f.type, source.field(f.name).type)) for f in target.schema]
-    fields += [_loose(source.field(p)) for p in target.partition_columns if p not in target.schema.names]
+    in_paths = [name for name in target.partition_columns if name not in target.schema.names]
+    fields += [pa.field(name, arrays.plain_type(source.field(name).type)) for name in in_paths]
     schema = pa.schema(fields, calendars.without_calendar(target.schema.metadata))
-    old = {name: path for name in key_columns if (path := _old_instants(target, name)) is not None}
-    found = {f.name: _zone_of(f, source.field(f.name), target, source_timezone) for f in schema}
-    local = {name: zone for name, zone in found.items() if zone is not None}
+    old = {name: path for name in key_columns if (path := _file_with_old_instants(target, name)) is not None}
+    zone_of = {f.name: _source_zone(f, source.field(f.name), target, source_timezone) for f in schema}
+    local = {name: zone for name, zone in zone_of.items() if zone is not None}
     int96 = target.int96
     for field in schema:
         _check_castable(field, source.field(field.name), field.name in int96, field.name in local)
@@ -140,10 +132,10 @@ def shape_of(
     )
 
 
-def _zone_of(
+def _source_zone(
     field: pa.Field, source: pa.Field, target: Target, source_timezone: Callable[[], str | None]
 ) -> str | None:
-    """The zone of the source's times in a column of instants; `None` where there are no such times."""
+    """The zone of source timestamps without one, if they become instants; else `None`."""
     dtype, int96 = arrays.plain_type(source.type), field.name in target.int96
     if _assumed(dtype, field, int96) == dtype:
         return None
@@ -151,10 +143,10 @@ def _zone_of(
     if mark == "all":
         return "UTC"
     zone = source_timezone()
-    if int96 and zone in (None, "UTC"):  # Arrow reads INT96 as plain times, in UTC
+    if int96 and zone in (None, "UTC"):  # Arrow reads INT96 as UTC times without a zone
         return None
     if int96 and t.is_nested(dtype):
-        if zones.has_timestamp(dtype, zoned=True):  # Spark's own: the others are TIMESTAMP_NTZ in the target, too
+        if zones.has_timestamp(dtype, zoned=True):  # of Spark: the others are TIMESTAMP_NTZ in the target, too
             return None
         raise SchemaMismatchError(
             f"Column {field.name!r} is {source.type} in the source, and the target holds instants (INT96) within it. "
@@ -163,7 +155,7 @@ def _zone_of(
     if mark is not None:
         raise SchemaMismatchError(
             f"Column {field.name!r} is INT96 in some files of the source, which are instants, and in others a time "
-            f"without a zone; in the target it is {field.type}. Bring the source's files to one type first."
+            f"without a zone; in the target it is {field.type}. Cast the source's files to one type first."
         )
     if zone is None:
         raise SchemaMismatchError(
@@ -175,13 +167,13 @@ def _zone_of(
 
 
 def _assumed(dtype: pa.DataType, field: pa.Field, int96: bool) -> pa.DataType:
-    """A plain source type with zones where the target holds instants."""
+    """The plain source type with zones where the target has instants."""
     target = arrays.plain_type(field.type)
     return zones.assumed_type(dtype, zones.zoned_type(target) if int96 else target)
 
 
-def _old_instants(target: Target, name: str) -> str | None:
-    """A file of another calendar that may hold instants before 1900 in a column."""
+def _file_with_old_instants(target: Target, name: str) -> str | None:
+    """A file of the legacy calendar that may have instants before 1900 in a column."""
     if not any(footer.calendar for footer in target.files.templates):
         return None
     for footer in target.files:
@@ -198,22 +190,22 @@ def _old_instants(target: Target, name: str) -> str | None:
 
 
 def in_target_case(target: Target, names: Sequence[str]) -> tuple[str, ...]:
-    """Names without regard to case, as the target spells them; those that it has as they are, or twice, stay."""
+    """The names in the case of the target's columns. Names that the target has, or has in two cases, do not change."""
     assert target.schema is not None
-    own = dict.fromkeys([*target.schema.names, *target.partition_columns])
-    folded = Counter(name.lower() for name in own)
-    known = {name.lower(): name for name in own if folded[name.lower()] == 1}
-    return tuple(name if name in own else known.get(name.lower(), name) for name in names)
+    columns = dict.fromkeys([*target.schema.names, *target.partition_columns])
+    counts = Counter(name.lower() for name in columns)
+    unique = {name.lower(): name for name in columns if counts[name.lower()] == 1}
+    return tuple(name if name in columns else unique.get(name.lower(), name) for name in names)
 
 
 def check_case_insensitive_names(names: Sequence[str]) -> None:
-    """A new data set with `x` and `X` could be written, and never be read where names have no case."""
-    folded = Counter(name.lower() for name in set(names))
-    alike = [name for name in names if folded[name.lower()] > 1]
-    if alike:
+    """Refuse a new data set with columns `x` and `X`: engines that ignore case could not read it."""
+    counts = Counter(name.lower() for name in set(names))
+    ambiguous = [name for name in names if counts[name.lower()] > 1]
+    if ambiguous:
         raise SchemaMismatchError(
-            f"The source has columns that only their case tells apart, {alike}; Spark could not read them. Rename "
-            "them, or set spark.sql.caseSensitive."
+            f"The source has columns that differ only in case, {ambiguous}; Spark could not read them. Rename them, or "
+            "set spark.sql.caseSensitive."
         )
 
 
@@ -221,51 +213,35 @@ def _check_partitions(target: Target, source: pa.Schema) -> None:
     if "" in target.partition_columns:
         raise ArgumentError("A partition column needs a name; rename the column that has none.")
     if target.schema is None and set(source.names) <= set(target.partition_columns):
-        raise ArgumentError("Every column is a partition column; a file has to hold at least one of its own.")
+        raise ArgumentError("Every column is a partition column; files must have at least one other column.")
 
 
 def _check_storable(name: str, dtype: pa.DataType) -> None:
-    """Values of no length: Parquet cannot hold the one, and nobody reads back the other."""
-    no_bytes = t.is_fixed_size_binary(dtype) and not dtype.byte_width
-    if no_bytes or (t.is_fixed_size_list(dtype) and not dtype.list_size):
+    """Refuse binary and list types of fixed size 0: Parquet cannot store the former, readers fail on the latter."""
+    empty_binary = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if empty_binary or (t.is_fixed_size_list(dtype) and not dtype.list_size):
         raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
     for i in range(dtype.num_fields):
         _check_storable(name, dtype.field(i).type)
 
 
-def _loose(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, arrays.plain_type(field.type))
-
-
 def check_columns(target: Target, source: pa.Schema, key_columns: Sequence[str]) -> None:
-    twice = sorted({n for n in source.names if source.names.count(n) > 1})
-    if twice:
-        raise SchemaMismatchError(f"The source has more than one column named {twice}; rename them.")
-    _check_keys(source.names, key_columns, "the source")
-    expected = list(target.partition_columns)
-    if target.schema is not None:
-        expected = list(dict.fromkeys([*target.schema.names, *target.partition_columns]))
+    duplicates = _duplicates(source.names)
+    if duplicates:
+        raise SchemaMismatchError(f"The source has more than one column named {duplicates}; rename them.")
+    missing = [k for k in key_columns if k not in source.names]
+    if missing:
+        raise ArgumentError(f"Key column {missing} not found in the source. It has: {source.names}.")
+    expected = dict.fromkeys([*(target.schema.names if target.schema is not None else ()), *target.partition_columns])
     missing = [n for n in expected if n not in source.names]
     extra = [] if target.schema is None else [n for n in source.names if n not in expected]
     if missing or extra:
-        raise SchemaMismatchError(_columns_message(missing, extra))
-
-
-def _check_keys(names: Sequence[str], key_columns: Sequence[str], where: str) -> None:
-    missing = [k for k in key_columns if k not in names]
-    if missing:
-        raise ArgumentError(f"Key column {missing} not found in {where}. It has: {list(names)}.")
-
-
-def _columns_message(missing: list[str], extra: list[str]) -> str:
-    parts = []
-    if missing:
-        parts.append(f"Columns missing from the source: {missing}.")
-    if extra:
-        parts.append(f"Columns of the source that the target does not have: {extra}.")
-    return " ".join(
-        [*parts, "Source rows replace whole rows, so both must have the same columns; select or add them first."]
-    )
+        messages = [f"Columns missing from the source: {missing}."] if missing else []
+        messages += [f"Columns of the source that the target does not have: {extra}."] if extra else []
+        raise SchemaMismatchError(
+            f"{' '.join(messages)} Source rows replace whole rows, so both must have the same columns; select or add "
+            "them first."
+        )
 
 
 def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool) -> None:
@@ -278,25 +254,22 @@ def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times:
 def _not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"Column {name!r} is {source} in the source and {target} in the target: "
-        "values of these are not comparable. Cast the source's column."
+        "values of these types are not comparable. Cast the source's column."
     )
 
 
 def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.DataType:
-    """The type to compare a source column in: the target's if every value fits it, else one that holds both."""
+    """The type in which a source column is compared: the target's if every value fits, else the unified type."""
     try:
         common = unify(column.type, target)
     except CannotUnify:
         raise _not_comparable(name, column.type, target) from None
-    try:
-        arrays.cast(arrays.plain(column), arrays.plain_type(target))
-    except arrays.ValueDoesNotFit:
-        return common
-    return arrays.plain_type(target)
+    target = arrays.plain_type(target)
+    return target if arrays.fits(arrays.plain(column), target) else common
 
 
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
-    """The source in the target's column order and plain types; every value survives or `SchemaMismatchError`."""
+    """The source in the column order and plain types of the shape. `SchemaMismatchError` if a value does not fit."""
     table = calendars.from_file_calendar(table, Calendar.of(table.schema.metadata), "the source")
     for name, path in shape.old_instants.items():
         calendars.from_file_calendar(table.select([name]), Calendar(dates=True, int96=True), path)
@@ -317,24 +290,25 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape) -> pa.Chu
         values = values.cast(arrays.zoneless_type(values.type))
     try:
         result = arrays.cast(values, dtype)
-        lacking = nested.has_null_in_required_field(result)
+        has_null = nested.has_null_in_required_field(result)
     except arrays.NullInRequiredField:
-        lacking = True
+        has_null = True
     except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {field.name!r} is {column.type} in the source and {field.type} in the target: the value "
             f"{error.args[0]!r} would not survive. Change the value, or the target's type."
         ) from None
-    if lacking:
+    if has_null:
         raise SchemaMismatchError(
-            f"Column {field.name!r} ({field.type}) has a null within that may not be null. {_MAY_BE_NULL}"
+            f"Column {field.name!r} ({field.type}) has a null in a nested field that may not be null. "
+            f"{_NULLABLE_ADVICE}"
         )
     if field.name in shape.partitions:
         result = _empty_is_null(result, field.name, field.name in shape.keys)
     if not field.nullable and result.null_count and field.name in shape.stored:
         raise SchemaMismatchError(
             f"Column {field.name!r} may not be null in the target; the source has {result.null_count} null(s) in it. "
-            f"{_MAY_BE_NULL}"
+            f"{_NULLABLE_ADVICE}"
         )
     return arrays.fill_under_nulls(result)
 
@@ -344,12 +318,12 @@ def _as_instants(values: pa.ChunkedArray, dtype: pa.DataType, field: pa.Field, z
         return zones.as_instants(values, dtype, zone)
     except pa.ArrowInvalid as error:
         raise SchemaMismatchError(
-            f"Column {field.name!r} has a time that is no instant of {dtype} in {zone}: {error}. Change the value."
+            f"Column {field.name!r} has a time in {zone} that {dtype} cannot hold: {error}. Change the value."
         ) from error
 
 
 def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedArray:
-    """Partition values: a folder cannot be named by the empty text, which Hive and Spark take for null."""
+    """Replace empty partition values by null, as Hive and Spark do: no folder can have an empty value in its name."""
     if arrays.family(column.type) not in ("text", "binary"):
         return column
     empty = pc.equal(pc.binary_length(column), 0).fill_null(False)
@@ -358,8 +332,8 @@ def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedA
         return column
     if key:
         raise SchemaMismatchError(
-            f"Partition column {name!r} is a key column, and its value is empty in {rows} row(s) of the source. No "
-            "folder can be named so, and null matches nothing; give these rows another value."
+            f"Partition column {name!r} is a key column, and its value is empty in {rows} row(s) of the source. An "
+            "empty value is stored as null, and null matches nothing; give these rows another value."
         )
     return pc.if_else(empty, pa.scalar(None, column.type), column)
 
