@@ -26,12 +26,6 @@ class NullWithin(ValueDoesNotFit):
     """A nested value has a null where the type requires a value."""
 
 
-def room(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """A NumPy array to be filled. Arrow's pool has memory at hand; to NumPy, the system gives large arrays anew."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
-
-
 def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The type of the values: without dictionary encoding, views and extension names."""
     if t.is_primitive(dtype):  # most are, and files have thousands of columns
