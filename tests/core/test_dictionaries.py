@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from fsspeckit.core.parquet.dictionaries import DictionaryColumns
 from fsspeckit.core.rewrite import row_group
-from fsspeckit.core.rewrite.patch import DictionaryText, patched_dictionary
+from fsspeckit.core.rewrite.patch import patched_dictionary
 
 CITIES = ["Ulm", "Bern", None, "Köln"]
 
@@ -110,8 +111,8 @@ def test_which_columns_are_numbered(tmp_path: Path) -> None:
         from fsspeckit.core.parquet import thrift
 
         footer = thrift.decode(tail.footer_bytes(source))
-        numbered = DictionaryText.of(source, footer, pq.ParquetFile(source), [0])
-    assert numbered.columns == ["city", "code"]
+        numbered = DictionaryColumns.of(source, footer, pq.ParquetFile(source), [0])
+    assert numbered.names == ["city", "code"]
     assert numbered.sizes == {("city", 0): 3, ("code", 0): 2}
 
 

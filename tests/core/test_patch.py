@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.rewrite import patch
 from fsspeckit.core.rewrite.patch import patched
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -61,9 +60,7 @@ PLACES = {
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("long", [0, 200])
-def test_as_if_row_by_row(name: str, places: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patch, "_LONG_PIECES", long)
+def test_as_if_row_by_row(name: str, places: str) -> None:
     positions = np.array(PLACES[places], dtype=np.int64)
     old, new = _column(name, ROWS), _column(name, len(positions), 1)
     expected = _shown(old)
@@ -79,13 +76,3 @@ def test_as_if_row_by_row(name: str, places: str, long: int, monkeypatch: pytest
         assert merged.type == old.type
         assert _shown(merged) == expected
         assert _shown(before) == kept, "the old values stay as they were"
-
-
-def test_text_beyond_the_offsets_of_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than 2 GiB cannot lie end to end in one array."""
-    monkeypatch.setattr(patch, "_OFFSETS_END", 100)
-    monkeypatch.setattr(patch, "_joined", None)
-    old = pa.chunked_array([["x" * 30] * 100])
-    assert (
-        patched(old, np.array([5]), pa.chunked_array([["y"]])).to_pylist() == ["x" * 30] * 5 + ["y"] + ["x" * 30] * 94
-    )

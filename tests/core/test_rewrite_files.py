@@ -53,7 +53,7 @@ def test_on_executors_tasks_are_alike() -> None:
     """Each reads its rows from afar, so that there should be few."""
     jobs: Any = [SimpleNamespace(footer=SimpleNamespace(path=str(n), info=SimpleNamespace(size=9))) for n in range(48)]
     hits: Any = SimpleNamespace(files={})
-    tasks = rewriting._gathered(2, hits, jobs, dwindling=False)
+    tasks = rewriting._file_batches(2, hits, jobs, shrinking=False)
     assert [len(task) for task in tasks] == [6] * 8
 
 
@@ -81,7 +81,7 @@ def test_several_threads_go_through_files_that_would_keep_one_busy_alone(
         return rewrite_file(location, shape, job, replacements, pool)
 
     monkeypatch.setattr(rewriting, "rewrite_file", recording)
-    monkeypatch.setattr(rewriting, "_LARGE", 0)
+    monkeypatch.setattr(rewriting, "_PARALLEL_BYTES", 0)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     names = merge_into(tmp_path, [1000 * size for size in sizes])
     assert names == [f"{n:02}.parquet" for n in range(len(sizes))]

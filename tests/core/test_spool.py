@@ -284,7 +284,7 @@ def test_few_large_files_are_written_by_all_threads(
         return original(*arguments)
 
     monkeypatch.setattr(files, "rewrite_file", note)
-    monkeypatch.setattr(files, "_LARGE", 0)
+    monkeypatch.setattr(files, "_PARALLEL_BYTES", 0)
     old = {f"f{i}.parquet": pa.table({"id": [i], "x": ["old"], "y": [1.5]}) for i in range(count)}
     lake = write_lake(tmp_path / "lake", old)
     request = core.Request(MergeStrategy.UPSERT, ("id",))

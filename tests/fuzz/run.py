@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fsspeckit.core.rewrite import patch
+from fsspeckit.core.parquet import dictionaries
 from fuzz import oracle
 from fuzz.case import Case, Finding
 from fuzz.samples import samples
@@ -141,7 +141,7 @@ def _judge(child: Child, number: int, kind: str, text: str, phase: str) -> tuple
 
 def child(seed: int, splice: bool) -> None:
     _limit_memory()
-    patch._ROWS_PER_VALUE = 1  # the files to break have few rows
+    dictionaries._ROWS_PER_VALUE = 1  # the files to break have few rows
     known = samples()
     say = os.fdopen(os.dup(1), "w", buffering=1)
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="fuzz-") as folder:

@@ -19,7 +19,7 @@ from cases import Case, cases, updates
 from hypothesis import HealthCheck, given, note, settings
 
 from fsspeckit import MergeValidationError
-from fsspeckit.core.rewrite import patch
+from fsspeckit.core.parquet import dictionaries
 from support import all_names, data_files, fingerprint
 
 ALL = ("insert", "update", "upsert", "full_merge", "deduplicate")
@@ -48,7 +48,7 @@ def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def small_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     """In files of few rows too, text in dictionaries is changed by its indices."""
-    monkeypatch.setattr(patch, "_ROWS_PER_VALUE", 1)
+    monkeypatch.setattr(dictionaries, "_ROWS_PER_VALUE", 1)
 
 
 def test_merge_equals_the_reference(io: Any, examples: int, little: None) -> None:

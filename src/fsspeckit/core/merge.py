@@ -280,7 +280,7 @@ def _retype(
     jobs = [
         Job(
             footer,
-            touched=(),
+            changed_groups=(),
             staging=files.staging,
             staged=f"type-{number:05d}",
             path=footer.path if how == "in_place" else new_name(footer.path),
@@ -309,7 +309,7 @@ def _jobs(
     return [
         Job(
             footer,
-            touched=tuple(sorted(g for g, n in matched.get(footer.path, {}).items() if n)),
+            changed_groups=tuple(sorted(g for g, n in matched.get(footer.path, {}).items() if n)),
             staging=files.staging,
             staged=f"file-{number:05d}",
             path=footer.path if how == "in_place" else new_name(footer.path),

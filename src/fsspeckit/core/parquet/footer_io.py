@@ -21,6 +21,11 @@ def footer_bytes(source: Any) -> bytes:
     return footer_of(tail_bytes(source))
 
 
+def footer_start(source: Any, footer: bytes) -> int:
+    """The offset of the raw footer in an open file."""
+    return int(source.size()) - END_BYTES - len(footer)
+
+
 def tail_bytes(source: Any) -> bytes:
     """The last bytes of an open file, with the whole footer in them if the file is long enough."""
     size = source.size()

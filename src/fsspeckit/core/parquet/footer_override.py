@@ -21,7 +21,7 @@ from fsspeckit.core.parquet.format import (
     SchemaElement,
     Type,
 )
-from fsspeckit.core.parquet.metadata_entries import SPARK_ROW, NewValues, described, is_of_schema
+from fsspeckit.core.parquet.metadata_entries import SPARK_ROW, NewValues, is_of_schema, updated_entry
 
 _INT96 = (thrift.I32, Type.INT96)
 
@@ -103,7 +103,7 @@ class FooterOverride:
         """The same with entries that are true for new values."""
         pairs = []
         for pair in _pairs(self.key_value):
-            value = described(_key(pair), pair[KeyValue.VALUE][1], values) if KeyValue.VALUE in pair else b""
+            value = updated_entry(_key(pair), pair[KeyValue.VALUE][1], values) if KeyValue.VALUE in pair else b""
             if value is not None:
                 pairs.append(_with_value(pair, value) if KeyValue.VALUE in pair else pair)
         return self._with_pairs(pairs)

@@ -192,7 +192,7 @@ def column_fits(column: pa.ChunkedArray, stored: pa.Field | None) -> bool:
     return True
 
 
-def takes_all(columns: pa.Schema, unified: pa.Schema) -> bool:
+def holds_all_rows(columns: pa.Schema, unified: pa.Schema) -> bool:
     """Does a file with these columns take every row of the unified schema?"""
     fields = {f.name: f for f in columns}
     return all(

@@ -81,7 +81,7 @@ def is_of_schema(name: bytes) -> bool:
     return KNOWN.get(name) is Treatment.WITH_SCHEMA
 
 
-def described(name: bytes, value: bytes, values: NewValues) -> bytes | None:
+def updated_entry(name: bytes, value: bytes, values: NewValues) -> bytes | None:
     """The value of an entry that is true for the new values; `None` if the entry is dropped."""
     if KNOWN.get(name) is Treatment.DROPPED:
         return None
@@ -89,8 +89,8 @@ def described(name: bytes, value: bytes, values: NewValues) -> bytes | None:
     return value if update is None else update(value, values)
 
 
-def described_all(entries: Mapping[bytes, bytes], values: NewValues) -> dict[bytes, bytes]:
-    updated = {name: described(name, value, values) for name, value in entries.items()}
+def updated_entries(entries: Mapping[bytes, bytes], values: NewValues) -> dict[bytes, bytes]:
+    updated = {name: updated_entry(name, value, values) for name, value in entries.items()}
     return {name: value for name, value in updated.items() if value is not None}
 
 
@@ -99,7 +99,7 @@ def _arrow_schema(value: bytes, values: NewValues) -> bytes:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
     except (ValueError, pa.ArrowException, OSError):  # PyArrow opened the file all the same
         return value
-    entries = described_all(schema.metadata or {}, values)
+    entries = updated_entries(schema.metadata or {}, values)
     if entries == (schema.metadata or {}):
         return value
     return base64.b64encode(schema.with_metadata(entries).serialize().to_pybytes())

@@ -86,7 +86,7 @@ class NewColumns:
         return pa.schema([*fields, *(field for field, _ in self.added)], schema.metadata)
 
 
-def retyped(
+def footer_with_columns(
     location: Location, footer: Footer, fields: thrift.Struct, new: NewColumns, template: Footer | None
 ) -> tuple[Footer, thrift.Struct]:
     """The file's footer with other types and columns, as we know it and decoded.

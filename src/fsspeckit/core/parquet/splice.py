@@ -147,14 +147,14 @@ class SplicedFile(Writer):
         self._sink = storage.open_output(path, final)
         self._sink.write(MAGIC)
 
-    def keep(self, group: int) -> None:
+    def copy_row_group(self, group: int) -> None:
         """Copy a row group."""
         self._add(group, {}, self._old_rows(group))
 
     def _old_rows(self, group: int) -> int:
         return int(self._old.footer[FileMetaData.ROW_GROUPS][1][1][group][RowGroup.NUM_ROWS][1])
 
-    def replace(self, group: int, batches: Iterable[ColumnBatch], rows: int) -> None:
+    def replace_columns(self, group: int, batches: Iterable[ColumnBatch], rows: int) -> None:
         """Copy a row group except for some columns, which come whole and in the layout's plain types.
 
         Batches of columns are encoded in parallel, one batch per thread at a time. If the number of `rows` changes,

@@ -1,1 +1,1 @@
-"""New files: the files that change are rewritten, and new rows are inserted into new ones."""
+"""Write new files: rewrite the files that change, and insert new rows."""

@@ -1,7 +1,7 @@
-"""The new file: which layouts are tried, and the three ways to write one.
+"""Write the new file: the layouts to try, and the three ways to write a file.
 
-A splice copies row groups and columns that do not change as bytes. A re-encoded file is read and written whole, with
-the row groups of the old one. New files are written whole too, with row groups and names of their own.
+`splice` copies the bytes of unchanged row groups and columns. `reencode` reads and writes the whole file, with the row
+groups of the old one. `as_new_files` reads and writes the whole file too, with new row groups and names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from functools import partial
 import pyarrow as pa
 
 from fsspeckit.core.model import Rewritten, Staged, WriteOptions
-from fsspeckit.core.parquet import thrift
-from fsspeckit.core.parquet.format import FileMetaData, RowGroup
-from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, takes_all, template_layout
-from fsspeckit.core.parquet.metadata_entries import NewValues, described_all
+from fsspeckit.core.parquet.chunk_layout import chunk_entries
+from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, holds_all_rows, template_layout
+from fsspeckit.core.parquet.metadata_entries import NewValues, updated_entries
 from fsspeckit.core.parquet.reader import check_int96
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile
@@ -41,30 +40,30 @@ logger = logging.getLogger("fsspeckit.rewrite")
 
 
 class RowsDoNotFit(Exception):
-    """Source rows cannot be stored in the layout that was tried."""
+    """Source rows do not fit the layout of this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutAttempt:
     """A layout to write the file in.
 
-    Bytes can be copied into the file's `own` schema only. Rows are checked if the layout is `doubtful`: some may not
-    fit. `same_leaves` if it has the columns of the file, of which some may be nullable now.
+    `can_splice`: it is the file's own schema, so bytes can be copied. `check_rows`: some rows may not fit.
+    `same_leaves`: it has the columns of the file, and some of them may have become nullable.
     """
 
     layout: Layout
-    own: bool
-    doubtful: bool
+    can_splice: bool
+    check_rows: bool
     same_leaves: bool = True
 
 
 def layouts(file: OpenFile) -> Iterator[LayoutAttempt]:
-    """The file's own layout, the same with nullable columns, and the target's unified one, which takes every row."""
+    """The file's own layout, the same with nullable columns, and the unified layout, which holds every row."""
     entries, footer = file.job.ledger, file.footer
     for nullable in (False, True) if footer.by_spark else (False,):
-        own = file_layout(file.location, footer, file.fields, nullable)
-        doubtful = not takes_all(own.rows, file.unified)
-        yield LayoutAttempt(own.with_entries(entries), own=not nullable, doubtful=doubtful)
+        own = file_layout(file.location, footer, file.decoded_footer, nullable)
+        check_rows = not holds_all_rows(own.rows, file.unified)
+        yield LayoutAttempt(own.with_entries(entries), can_splice=not nullable, check_rows=check_rows)
     yield LayoutAttempt(_unified_layout(file, own).with_entries(entries), False, False, same_leaves=False)
 
 
@@ -73,13 +72,13 @@ def _unified_layout(file: OpenFile, own: Layout) -> Layout:
     if template is not None and set(template.schema.names) <= set(file.columns):
         return template_layout(file.location, template, nullable=True).with_metadata_of(own, codec)
     values = NewValues(rows=None if file.job.deletes else file.metadata.num_rows)
-    entries = described_all(file.schema.metadata or {}, values)
+    entries = updated_entries(file.schema.metadata or {}, values)
     columns = pa.schema([file.shape.schema.field(n) for n in file.columns], entries)
     return Layout.new(columns, WriteOptions(compression=codec))
 
 
 def _check_fits(file: OpenFile, change: RowGroupChange, attempt: LayoutAttempt) -> None:
-    if attempt.doubtful:
+    if attempt.check_rows:
         own = {f.name: f for f in attempt.layout.rows}
         for name in file.columns:
             if not column_fits(change.rows.column(name), own.get(name)):
@@ -89,21 +88,21 @@ def _check_fits(file: OpenFile, change: RowGroupChange, attempt: LayoutAttempt) 
 # -- splice
 
 
-def splice(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Difference | None) -> Rewritten:
-    """Copy the row groups that do not change, and of the others the columns that do not.
+def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Difference | None) -> Rewritten:
+    """Copy unchanged row groups, and the unchanged columns of the others.
 
-    No row group before `start` changes. `ahead` is what was read of that one already.
+    No row group before `start` changes. `already_read` is the difference that was found in `start`.
     """
     assert file.old is not None
     location, job, changed, deleted = file.location, file.job, set[str](), 0
     target = f"{job.staging}/{job.staged}"
     with SplicedFile(location.storage, target, attempt.layout, file.old, job.path, file.pool) as writer:
         for group in range(file.metadata.num_row_groups):
-            difference = ahead if ahead is not None and ahead.group == group else None
-            if difference is None and group >= start and group in job.touched:
+            difference = already_read if already_read is not None and already_read.group == group else None
+            if difference is None and group >= start and group in job.changed_groups:
                 difference = find_difference(file, group)
             if difference is None:
-                _keep_row_group(writer, file, attempt, group)
+                _copy_row_group(writer, file, attempt, group)
             else:
                 _check_fits(file, difference.change, attempt)
                 changed |= _splice_row_group(writer, file, attempt, difference)
@@ -111,16 +110,15 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Difference
         if deleted and not writer.rows:
             writer.abandon()
             return _removed(file, target)
-        described = file.names if deleted else changed
-        size = writer.close(in_order=_stays_sorted(file, changed), changed=described)
+        size = writer.close(in_order=_stays_sorted(file, changed), changed=file.names if deleted else changed)
     logger.debug("%s: %d of %d bytes copied", location.show(job.path), writer.copied, size)
     return replace(_staged(file, target, writer.rows, size), copied=writer.copied, spliced=True)
 
 
-def _keep_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, group: int) -> None:
-    """Copy a row group, except the columns that are encoded again everywhere or added."""
+def _copy_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, group: int) -> None:
+    """Copy a row group, except columns that are added or encoded in every row group."""
     if not file.reencoded and not file.added:
-        writer.keep(group)
+        writer.copy_row_group(group)
         return
 
     def batch(names: list[str]) -> Iterator[tuple[list[str], pa.Table]]:
@@ -128,16 +126,16 @@ def _keep_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt,
 
     batches = column_batches(file, group, [name for name in file.names if name in file.reencoded])
     added = _added_columns(file, attempt, group, None)
-    writer.replace(group, [*(partial(batch, names) for names in batches), *added], file.rows(group))
+    writer.replace_columns(group, [*(partial(batch, names) for names in batches), *added], file.rows(group))
 
 
 def _splice_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, difference: Difference) -> set[str]:
-    """Write a row group, unless it loses all rows; returns the columns in which a row changed."""
-    group, change, changed = difference.group, difference.change, set(difference.first.changed)
+    """Write a row group unless all of its rows are deleted. Returns the columns with changed values."""
+    group, change, changed = difference.group, difference.change, set(difference.first_batch.changed)
     rows, keep = file.rows(group) - len(change.deleted), always_encoded(file, change)
 
     def first() -> Iterator[tuple[list[str], pa.Table]]:
-        return _new_columns(file, attempt, group, change, difference.first.old)
+        return _new_columns(file, attempt, group, change, difference.first_batch.old)
 
     def batch(names: Sequence[str]) -> Iterator[tuple[list[str], pa.Table]]:
         compared = compare(file, group, change, names, keep)
@@ -145,18 +143,18 @@ def _splice_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttemp
         return _new_columns(file, attempt, group, change, compared.old)
 
     if rows:
-        added = _added_columns(file, attempt, group, change)
-        writer.replace(group, [first, *(partial(batch, names) for names in difference.to_read), *added], rows)
+        unread = (partial(batch, names) for names in difference.unread)
+        writer.replace_columns(group, [first, *unread, *_added_columns(file, attempt, group, change)], rows)
     return changed
 
 
 def _new_columns(
     file: OpenFile, attempt: LayoutAttempt, group: int, change: RowGroupChange | None, old: Columns
 ) -> Iterator[tuple[list[str], pa.Table]]:
-    """Columns of a row group as they are to be, a batch at a time."""
+    """The new columns of a row group, batch by batch."""
     fields = attempt.layout.rows
     if not old.keys().isdisjoint(file.job.footer.int96):
-        check_int96(file.location, file.path, file.handles.of_this_thread(), [group], old)
+        check_int96(file.location, file.path, file.per_thread.get(), [group], old)
     for names in column_batches(file, group, [f.name for f in fields if f.name in old]):
         yield names, merged(file, group, change, old, [fields.field(name) for name in names], dictionaries=True)
 
@@ -164,7 +162,7 @@ def _new_columns(
 def _added_columns(
     file: OpenFile, attempt: LayoutAttempt, group: int, change: RowGroupChange | None
 ) -> list[ColumnBatch]:
-    """The columns that the file lacks, one at a time."""
+    """The columns that the file lacks, one per batch."""
 
     def batch(field: pa.Field) -> Iterator[tuple[list[str], pa.Table]]:
         yield [field.name], merged(file, group, change, {}, [field])
@@ -175,17 +173,18 @@ def _added_columns(
 # -- re-encode
 
 
-def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Difference | None) -> Rewritten:
-    """Read and write the whole file; `start` and `ahead` as of `splice`, and `ahead` has all columns."""
-    check_int96(file.location, file.path, file.handles.of_this_thread())
+def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Difference | None) -> Rewritten:
+    """Read and write the whole file. `start` and `already_read` as in `splice`; `already_read` has all columns."""
+    check_int96(file.location, file.path, file.per_thread.get())
     target, changed, deleted = f"{file.job.staging}/{file.job.staged}", set[str](), 0
     with FileWriter(file.location.storage, target, attempt.layout, file.job.path) as writer:
-        for group, old in enumerate(thrift.structs(file.fields, FileMetaData.ROW_GROUPS)):
-            table, changed_here = _new_row_group(file, attempt, group, start, ahead)
+        for group in range(file.metadata.num_row_groups):
+            table, changed_here = _new_row_group(file, attempt, group, start, already_read)
             changed |= changed_here
             deleted += file.rows(group) - table.num_rows
             if table.num_rows or not file.rows(group):
-                writer.write_row_group(table, thrift.structs(old, RowGroup.COLUMNS) if attempt.same_leaves else None)
+                replaced = chunk_entries(file.decoded_footer, group) if attempt.same_leaves else None
+                writer.write_row_group(table, replaced)
         if deleted and not writer.rows:
             writer.abandon()
             return _removed(file, target)
@@ -195,9 +194,9 @@ def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, ahead: Differen
 
 
 def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
-    """Write the rows into new files of the same folder, in the first layout that takes them."""
+    """Write the rows to new files in the same folder, in the first layout that holds them."""
     folder, deleted = file.path.rpartition("/")[0], 0
-    check_int96(file.location, file.path, file.handles.of_this_thread())
+    check_int96(file.location, file.path, file.per_thread.get())
     for attempt in layouts(file):
         layout = attempt.layout.compressed(options)
         with NewFileWriter(file.location.storage, file.job.staging, layout, options) as writer:
@@ -210,29 +209,29 @@ def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
                 return Rewritten(file.path, staged, removed=bool(deleted) and not staged)
             except RowsDoNotFit:
                 writer.discard()
-    raise AssertionError("the last layout takes every row")
+    raise AssertionError("the last layout holds every row")
 
 
 def _new_row_group(
-    file: OpenFile, attempt: LayoutAttempt, group: int, start: int, ahead: Difference | None
+    file: OpenFile, attempt: LayoutAttempt, group: int, start: int, already_read: Difference | None
 ) -> tuple[pa.Table, frozenset[str]]:
-    """All columns of a row group, and those in which a row changed."""
+    """All columns of a row group, and the names of those with changed values."""
     fields = attempt.layout.rows
-    if group < start or group not in file.job.touched:
+    if group < start or group not in file.job.changed_groups:
         return merged(file, group, None, by_name(read_columns(file, group, file.names)), fields), frozenset()
-    was_read = ahead is not None and ahead.group == group
-    change = ahead.change if ahead is not None and was_read else change_of(file, group)
+    difference = already_read if already_read is not None and already_read.group == group else None
+    change = change_of(file, group) if difference is None else difference.change
     _check_fits(file, change, attempt)
     if len(change.deleted) == file.rows(group):
         return fields.empty_table(), frozenset()
-    if ahead is not None and was_read:
-        compared = ahead.first
-    else:
+    if difference is None:
         compared = compare(file, group, change, file.names, keep=file.names)
+    else:
+        compared = difference.first_batch
     return merged(file, group, change, compared.old, fields), compared.changed
 
 
-# -- the outcome
+# -- the result
 
 
 def _staged(file: OpenFile, target: str, rows: int, size: int) -> Rewritten:
@@ -244,7 +243,7 @@ def _staged(file: OpenFile, target: str, rows: int, size: int) -> Rewritten:
 
 
 def _removed(file: OpenFile, target: str) -> Rewritten:
-    """No row is left: the file has no successor."""
+    """All rows were deleted: there is no new file."""
     file.location.storage.remove(target)
     return Rewritten(file.path, (), removed=True)
 

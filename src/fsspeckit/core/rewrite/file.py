@@ -1,8 +1,8 @@
-"""Rewrite one file: its changed rows in place, all others as they were, in row order.
+"""Rewrite one file: replace or delete changed rows, and keep all others in their order.
 
-Read, compare, encode. A row group with changes is read once and its rows are asked for once (`row_group`). The others
-are copied as bytes, and so are the columns in which nothing changed (`encode`). Where that cannot be, the whole file is
-read and written.
+Row groups without changes are copied as bytes, and so are unchanged columns of the others (`encode`). A row group with
+changes is read once, and its new rows are fetched once (`row_group`). If a file cannot be spliced, it is re-encoded:
+read and written whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rewrite_file(
 ) -> Rewritten:
     """Write the new file into staging, unless every matched row already equals its source row.
 
-    Threads of the `pool` decode and encode column batches of a row group side by side.
+    Threads of the `pool` decode and encode batches of columns in parallel.
     """
     with open_file(location, shape, job, changes, pool or Pool()) as file:
         if job.as_new_files is not None:
@@ -37,26 +37,26 @@ def rewrite_file(
         return _write(file, file.metadata.num_row_groups, None) if job.only_types else Rewritten(file.path, ())
 
 
-def _write(file: OpenFile, start: int, ahead: Difference | None) -> Rewritten:
-    """Spliced if the file keeps its own layout and can be copied from, else re-encoded.
+def _write(file: OpenFile, start: int, already_read: Difference | None) -> Rewritten:
+    """Splice if the file keeps its own layout and its chunks can be copied, else re-encode.
 
-    Nothing was written until the row group `start`: all before it stay as they are. A value that the layout cannot
-    hold may be in any later one. Then the file is begun again in the next layout.
+    No row group before `start` changes. A value that does not fit the layout may be in any later row group. Then the
+    file is written from the beginning in the next layout.
     """
     reasons = [file.not_spliceable] if file.not_spliceable else []
     for attempt in layouts(file):
         try:
-            if attempt.own and file.old is not None:
+            if attempt.can_splice and file.old is not None:
                 try:
-                    return splice(file, attempt, start, ahead)
-                except (NotSpliceable, CorruptFile) as why:
-                    reasons.append(str(why))
-                    ahead = None  # its columns were taken
-            rewritten = reencode(file, attempt, start, ahead)
-        except RowsDoNotFit as why:
-            reasons.append(str(why))
-            ahead = None
+                    return splice(file, attempt, start, already_read)
+                except (NotSpliceable, CorruptFile) as error:
+                    reasons.append(str(error))
+                    already_read = None  # its columns were consumed
+            rewritten = reencode(file, attempt, start, already_read)
+        except RowsDoNotFit as error:
+            reasons.append(str(error))
+            already_read = None
         else:
             logger.info("%s is re-encoded, not spliced: %s", file.shown, "; ".join(dict.fromkeys(reasons)))
             return rewritten
-    raise AssertionError("the last layout takes every row")
+    raise AssertionError("the last layout holds every row")

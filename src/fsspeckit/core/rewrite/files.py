@@ -1,4 +1,4 @@
-"""The files that are rewritten, each with the source rows that replace rows of it."""
+"""Rewrite files: bring the matched source rows to their files, and divide the work into tasks and threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +23,16 @@ from fsspeckit.core.rows.spool import PART_BYTES, Spool
 from fsspeckit.core.rows.store import unique_name
 from fsspeckit.core.storage import Location
 
-Place = tuple[int, int]
-"""A row group: the number of its file in the hits, and its own."""
+RowGroupId = tuple[int, int]
+"""The number of the file in the hits, and the number of the row group."""
 
-# A row group lies in memory as it was, as it becomes, and encoded.
+# While a row group is rewritten, memory holds its old rows, its new rows, and the encoded columns.
 _COPIES = 3
-# Less is written by one thread before another has started.
-_LARGE = 8 << 20
-# Columns of a file that are dealt out take more time in all: it is worth while if one is alone for one part in so many.
-_MUCH = 4
+# Below this size one thread is done before a second one has started.
+_PARALLEL_BYTES = 8 << 20
+# Encoding the columns of a file with several threads costs more CPU time. It pays if otherwise one thread would work
+# alone for at least this fraction of the file.
+_ALONE_FRACTION = 1 / 4
 _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 
 
@@ -45,85 +45,91 @@ def new_name(path: str) -> str:
 def rewrite_files(
     runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> list[Rewritten]:
-    """Merge the matched source rows into their files of that shape; the outcomes come in the order of the jobs."""
+    """Merge the matched source rows into their files. Results have the order of the jobs."""
     step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
     order, threads, pool = jobs, dict[str, int](), runner.pool if spool.of_one_process else None
-    if spool.of_one_process and step.bytes > _LARGE:
-        order = sorted(jobs, key=lambda job: -job.footer.info.size.bit_length())  # alike, in their order
-        threads = _shared(runner.parallelism, order)
+    if spool.of_one_process and step.bytes > _PARALLEL_BYTES:
+        # The largest files first. Files of similar size keep their order.
+        order = sorted(jobs, key=lambda job: -job.footer.info.size.bit_length())
+        threads = _threads_per_file(runner.parallelism, order)
     tasks, buckets = _tasks(runner.parallelism, spool, hits, match, order)
-    send, receive = (
-        partial(_send, spool, hits, buckets),
-        partial(_receive, location, shape, spool, buckets, pool or Pool(), threads),
-    )
-    rewritten = runner.exchange(step, spool, send, receive, tasks)
-    outcomes = {outcome.path: outcome for some in rewritten for outcome in some}
-    return [outcomes[job.footer.path] for job in jobs]
+    send = partial(_send, spool, hits, buckets)
+    receive = partial(_receive, location, shape, spool, buckets, pool or Pool(), threads)
+    results = runner.exchange(step, spool, send, receive, tasks)
+    by_path = {rewritten.path: rewritten for task_results in results for rewritten in task_results}
+    return [by_path[job.footer.path] for job in jobs]
 
 
-def _shared(parallelism: int, jobs: Sequence[Job]) -> dict[str, int]:
-    """The files during much of which threads would have nothing else to do, if each took the next file whenever it is
-    done with one; and how many threads go through such a file."""
+def _threads_per_file(parallelism: int, jobs: Sequence[Job]) -> dict[str, int]:
+    """The number of threads for the last files, during which other threads would be idle.
+
+    Each thread takes the next file when it is done with one, and the time for a file is its size.
+    """
     busy_until, ends = [0] * parallelism, dict[str, int]()
     for job in jobs:
         ends[job.footer.path] = busy_until[0] + job.footer.info.size
         heapq.heapreplace(busy_until, ends[job.footer.path])
     sizes = {job.footer.path: job.footer.info.size for job in jobs}
-    shared = [path for path, end in ends.items() if (end - busy_until[0]) * _MUCH > sizes[path]]
+    shared = [path for path, end in ends.items() if end - busy_until[0] > sizes[path] * _ALONE_FRACTION]
     return dict.fromkeys(shared, parallelism // max(1, len(shared)))
 
 
 FileJobs = tuple[tuple[int, Job], ...]
-"""Files to rewrite one after the other, with their numbers in the hits."""
+"""Files that one task rewrites, with their numbers in the hits."""
 
 
 def _tasks(
     parallelism: int, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
-) -> tuple[list[Task[FileJobs]], dict[Place, int]]:
-    """Some files for each task; its buckets are runs of touched row groups whose new rows are comfortable to hold."""
+) -> tuple[list[Task[FileJobs]], dict[RowGroupId, int]]:
+    """Files for each task. A bucket has the new rows of consecutive row groups, about `BUCKET_BYTES` of them."""
     row_bytes = spool.bytes // max(1, spool.rows)
     tasks, buckets, bucket = [], {}, 0
-    for gathered in _gathered(parallelism, hits, jobs, dwindling=spool.of_one_process):
+    for batch in _file_batches(parallelism, hits, jobs, shrinking=spool.of_one_process):
         first, new_bytes = bucket, 0
-        for number, job in gathered:
-            for group in job.touched:
+        for number, job in batch:
+            for group in job.changed_groups:
                 group_bytes = max(1, row_bytes * match.rows[job.footer.path][group])
                 if new_bytes and new_bytes + group_bytes > BUCKET_BYTES:
                     bucket, new_bytes = bucket + 1, 0
                 buckets[number, group] = bucket
                 new_bytes += group_bytes
         bucket += bool(new_bytes)
-        heaviest = max((group.bytes for _, job in gathered for group in job.footer.row_groups), default=0)
-        size = sum(job.footer.info.size for _, job in gathered)
-        tasks.append(Task(gathered, range(first, bucket), size, _COPIES * heaviest))
+        largest = max((group.bytes for _, job in batch for group in job.footer.row_groups), default=0)
+        size = sum(job.footer.info.size for _, job in batch)
+        tasks.append(Task(batch, range(first, bucket), size, _COPIES * largest))
     return tasks, buckets
 
 
-def _gathered(parallelism: int, hits: Hits, jobs: Sequence[Job], *, dwindling: bool) -> Iterator[FileJobs]:
-    """Small files are gathered as long as everybody has enough to do: `dwindling`, so that all threads end together,
-    or alike, where every task has to read its rows from afar."""
-    left = sum(job.footer.info.size for job in jobs)
-    waiting: list[tuple[int, Job]] = []
+def _file_batches(parallelism: int, hits: Hits, jobs: Sequence[Job], *, shrinking: bool) -> Iterator[FileJobs]:
+    """Small files in batches, at least four batches for each thread.
+
+    `shrinking` batches let all threads finish at about the same time. Batches of equal size are better where each task
+    has to fetch its rows.
+    """
+    remaining = sum(job.footer.info.size for job in jobs)
+    batch: list[tuple[int, Job]] = []
     size = 0
     for job in jobs:
-        if waiting and size + job.footer.info.size > left // (4 * parallelism):
-            yield tuple(waiting)
-            left -= size if dwindling else 0
-            waiting, size = [], 0
-        waiting.append((hits.files.get(job.footer.path, -1), job))
+        if batch and size + job.footer.info.size > remaining // (4 * parallelism):
+            yield tuple(batch)
+            remaining -= size if shrinking else 0
+            batch, size = [], 0
+        batch.append((hits.files.get(job.footer.path, -1), job))
         size += job.footer.info.size
-    if waiting:
-        yield tuple(waiting)
+    if batch:
+        yield tuple(batch)
 
 
-# -- what runs where the rows are, and where the files are
+# -- tasks: `_send` runs where the rows are, `_receive` where files are rewritten
 
 
-def _send(spool: Spool, hits: Hits, buckets: Mapping[Place, int], parts: Sequence[int], only: range | None) -> Bucketed:
-    """The rows of some parts that replace others, bucketed by the row group they go to."""
+def _send(
+    spool: Spool, hits: Hits, buckets: Mapping[RowGroupId, int], parts: Sequence[int], only: range | None
+) -> Bucketed:
+    """The matched rows of these parts, by the bucket of the row group that they go to."""
     files = {file for (file, _), bucket in buckets.items() if only is None or bucket in only}
     matched = hits.read(files, parts)
-    if len(parts) > 1:  # the order in which `replaced_rows` gives them
+    if len(parts) > 1:  # `replaced_rows` returns rows in the order of the parts
         matched = matched.sort_by("part")
     file_of, group_of = (matched.column(name).to_numpy().astype(np.int64) for name in ("file", "row_group"))
     codes, index = np.unique(file_of << 32 | group_of, return_inverse=True)
@@ -131,7 +137,7 @@ def _send(spool: Spool, hits: Hits, buckets: Mapping[Place, int], parts: Sequenc
     row_buckets = bucket_of[index]
     wanted = row_buckets >= 0 if only is None else (row_buckets >= only.start) & (row_buckets < only.stop)
     matched, row_buckets = matched.filter(pa.array(wanted)), row_buckets[wanted]
-    count = max(1, PART_BYTES * spool.rows // max(1, spool.bytes))  # a row may replace many
+    count = max(1, PART_BYTES * spool.rows // max(1, spool.bytes))  # one source row may replace many
     for start in range(0, len(row_buckets), count):
         rows = replaced_rows(spool, matched.slice(start, count))
         yield from by_bucket(rows, row_buckets[start : start + count])
@@ -141,43 +147,43 @@ def _receive(
     location: Location,
     shape: Shape,
     spool: Spool,
-    buckets: Mapping[Place, int],
+    buckets: Mapping[RowGroupId, int],
     pool: Pool,
     threads: Mapping[str, int],
     jobs: FileJobs,
     read: Read,
 ) -> list[Rewritten]:
-    """`threads` are for files whose columns several threads of the pool encode."""
-    arrived, done = _Arrived(buckets, read), []
+    """Rewrite the files of a task. `threads` has the files whose columns several threads of the pool encode."""
+    received, rewritten = _ReceivedRows(buckets, read), []
     for number, job in jobs:
-        if not spool.of_one_process:  # a task may be tried again, or twice at once
+        if not spool.of_one_process:  # Spark may run a task again, or twice at the same time
             job = replace(job, staged=unique_name(job.staged))
-        for_columns = pool.part(threads.get(job.footer.path, 1))
-        done.append(rewrite_file(location, shape, job, FileRows(arrived, number), for_columns))
-    return done
+        file_pool = pool.part(threads.get(job.footer.path, 1))
+        rewritten.append(rewrite_file(location, shape, job, FileRows(received, number), file_pool))
+    return rewritten
 
 
 @dataclass
-class _Arrived:
-    """New rows by row group. The last bucket is kept: its row groups are asked for one after the other."""
+class _ReceivedRows:
+    """New rows by row group. The last bucket is kept, as its row groups are rewritten one after the other."""
 
-    buckets: Mapping[Place, int]
+    buckets: Mapping[RowGroupId, int]
     read: Read
     bucket: int = -1
-    groups: dict[Place, tuple[Any, pa.Table]] = field(default_factory=dict)
+    changes: dict[RowGroupId, RowGroupChange] = field(default_factory=dict)
 
-    def rows(self, place: Place) -> tuple[Any, pa.Table]:
-        if self.buckets[place] != self.bucket:
-            self.groups.clear()
-            self.bucket = self.buckets[place]
+    def change(self, row_group: RowGroupId) -> RowGroupChange:
+        if self.buckets[row_group] != self.bucket:
+            self.changes.clear()  # before the next bucket is read, to free the memory
+            self.bucket = self.buckets[row_group]
             table = self.read(self.bucket)
-            assert table is not None, "a touched row group has new rows"
-            self.groups = _by_place(table)
-        return self.groups[place]
+            assert table is not None, "a changed row group has new rows"
+            self.changes = _by_row_group(table)
+        return self.changes[row_group]
 
 
-def _by_place(table: pa.Table) -> dict[Place, tuple[Any, pa.Table]]:
-    """Positions and rows of each row group, in order."""
+def _by_row_group(table: pa.Table) -> dict[RowGroupId, RowGroupChange]:
+    """The rows of a bucket as changes, by row group and in the order of their positions."""
     files, groups, positions = (table.column(i).to_numpy() for i in range(3))
     order = np.lexsort((positions, groups, files))
     rows = table.select(range(3, table.num_columns))
@@ -185,7 +191,7 @@ def _by_place(table: pa.Table) -> dict[Place, tuple[Any, pa.Table]]:
         rows, files, groups, positions = rows.take(pa.array(order)), files[order], groups[order], positions[order]
     borders = np.flatnonzero((np.diff(files) != 0) | (np.diff(groups) != 0)) + 1
     return {
-        (int(files[start]), int(groups[start])): (positions[start:end], rows.slice(start, end - start))
+        (int(files[start]), int(groups[start])): RowGroupChange(positions[start:end], rows.slice(start, end - start))
         for start, end in pairwise([0, *borders.tolist(), len(order)])
     }
 
@@ -194,8 +200,8 @@ def _by_place(table: pa.Table) -> dict[Place, tuple[Any, pa.Table]]:
 class FileRows:
     """`job.FileChanges` of one file."""
 
-    arrived: _Arrived
+    received: _ReceivedRows
     file: int
 
     def row_group(self, group: int) -> RowGroupChange:
-        return RowGroupChange(*self.arrived.rows((self.file, group)))
+        return self.received.change((self.file, group))

@@ -1,6 +1,6 @@
-"""The rows that are new, written into new files: which folder, in which layout, and how many files.
+"""Insert new rows: which folder they go to, in which layout, and into how many files.
 
-Few files, few small ones, and no single task for much work.
+The aim is few files, few of them small, and no task with most of the work.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 
 Share = tuple[tuple[Any, ...], int]
-"""The rows of a partition in a part."""
+"""A partition, and the number of a part with rows of it."""
 
 
 @dataclass(frozen=True)
 class NewFiles:
-    """How new rows are written. `template` is a file of the target to write others like, if there is one."""
+    """How new rows are written. `template` is a file of the target whose layout new files get, if there is one."""
 
     shape: Shape
     partitions: PartitionMap
@@ -41,7 +41,7 @@ class NewFiles:
     ledger: Ledger = field(default_factory=dict)
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
-        """Write tables in the shape's plain schema. Rows of one partition should come close together."""
+        """Write tables in the shape's plain schema. Rows of one partition should be next to each other."""
         layout = self.layout(location)
         may_be_nullable = self.template is not None and self.template.by_spark
         nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
@@ -52,26 +52,22 @@ class NewFiles:
             return files.finish()
 
     def write_empty(self, location: Location, folder: str) -> list[Staged]:
-        """One file without rows, so that the schema survives."""
+        """Write one file without rows, which keeps the schema."""
         with NewFileWriter(location.storage, self.staging, self.layout(location), self.options) as files:
             files.write_empty(folder)
             return files.finish()
 
     def layout(self, location: Location, *, nullable: bool = False) -> Layout:
-        return self._model(location, nullable).with_entries(self.ledger)
-
-    def _model(self, location: Location, nullable: bool) -> Layout:
         if self.template is not None:
-            return (
-                template_layout(location, self.template, nullable=nullable)
-                .compressed(self.options)
-                .in_modern_calendar()
-            )
-        fields = [self.shape.schema.field(name) for name in self.shape.stored]
-        return Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
+            layout = template_layout(location, self.template, nullable=nullable)
+            layout = layout.compressed(self.options).in_modern_calendar()
+        else:
+            fields = [self.shape.schema.field(name) for name in self.shape.stored]
+            layout = Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
+        return layout.with_entries(self.ledger)
 
     def by_folder(self, table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
-        """Rows by the folder each goes to; rows keep their order within it."""
+        """Rows by folder. Rows of a folder keep their order."""
         columns = self.partitions.columns
         if not columns or not table.num_rows:
             return [("", table)]
@@ -88,10 +84,10 @@ class NewFiles:
 def insert_rows(
     runner: Runner, location: Location, spool: Spool, hits: Hits | None, count: int, files: NewFiles
 ) -> list[Staged]:
-    """Write the `count` rows that met no key, or all if there are no hits.
+    """Write the `count` rows that matched no key, or all rows if there are no hits.
 
-    Rows of one partition have to come together, and few rows out of many should not make many files: then they are
-    brought together first. Else every part is written where it is.
+    If the target is partitioned, or if few of many rows are new, rows are exchanged first: rows of one partition go to
+    one task, and few rows to few files. Otherwise each part is written where it is.
     """
     if not count:
         return []
@@ -109,7 +105,7 @@ def insert_rows(
 
 
 def _groups(spool: Spool, new_bytes: int) -> list[range]:
-    """Parts in order, in groups of about the same size that make a part's worth of new rows each."""
+    """Parts in order, in groups of about equal size. Each group has about `PART_BYTES` of new rows."""
     count = max(1, -(-new_bytes // PART_BYTES))
     ends = np.cumsum([part.bytes for part in spool.parts])
     even_ends = np.arange(1, count) * (ends[-1] / count)
@@ -118,31 +114,30 @@ def _groups(spool: Spool, new_bytes: int) -> list[range]:
 
 
 def _tasks(spool: Spool, new_bytes: int) -> tuple[list[Task[range]], dict[Share, int]]:
-    """Partitions in order; a bucket holds some small ones, or is one of several of a large one.
+    """Partitions in order. A bucket has several small partitions, or a piece of a large one.
 
-    In one process there is one task. Sizes are guessed: new rows are taken to be everywhere as many.
+    In one process there is one task. Sizes are estimates: new rows are assumed to be spread evenly.
     """
     bucket_bytes = spool.bytes if spool.in_memory else BUCKET_BYTES
     row_bytes = new_bytes / spool.rows
     buckets: dict[Share, int] = {}
-    borders, bucket, held = [0], 0, 0.0
+    borders, bucket, size = [0], 0, 0.0
     for partition, shares in sorted(_shares(spool).items(), key=lambda item: repr(item[0])):
-        if held and held + row_bytes * sum(shares.values()) > bucket_bytes:
-            bucket, held = bucket + 1, 0
+        if size and size + row_bytes * sum(shares.values()) > bucket_bytes:
+            bucket, size = bucket + 1, 0
         for part, rows in shares.items():
-            if held > bucket_bytes:
-                bucket, held = bucket + 1, 0
+            if size > bucket_bytes:
+                bucket, size = bucket + 1, 0
             if not spool.of_one_process and (bucket - borders[-1]) * bucket_bytes >= PART_BYTES:
                 borders.append(bucket)
             buckets[partition, part] = bucket
-            held += row_bytes * rows
-    ranges = [range(start, end) for start, end in zip(borders, [*borders[1:], bucket + 1], strict=True)]
-    sizes = [len(some) * BUCKET_BYTES for some in ranges]
-    return [Task(some, some, size, size) for some, size in zip(ranges, sizes, strict=True)], buckets
+            size += row_bytes * rows
+    ranges = [range(start, end) for start, end in pairwise([*borders, bucket + 1])]
+    return [Task(r, r, len(r) * BUCKET_BYTES, len(r) * BUCKET_BYTES) for r in ranges], buckets
 
 
 def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
-    """Rows by partition and part."""
+    """The number of rows by partition and part."""
     shares: dict[tuple[Any, ...], dict[int, int]] = {}
     for number, part in enumerate(spool.parts):
         for partition, rows in part.partitions.items():
@@ -150,7 +145,7 @@ def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
     return shares
 
 
-# -- what runs where the rows are, and where the files are
+# -- tasks: `_send` runs where the rows are, `_receive` where files are written
 
 
 def _write_parts(
@@ -162,21 +157,15 @@ def _write_parts(
 def _send(
     spool: Spool, hits: Hits | None, buckets: Mapping[Share, int], parts: Sequence[int], only: range | None
 ) -> Bucketed:
+    """New rows by the bucket of their partition, batch by batch: a whole part may not fit into memory several times."""
     for part in parts:
-        yield from _send_part(spool, hits, buckets, part, only)
-
-
-def _send_part(
-    spool: Spool, hits: Hits | None, buckets: Mapping[Share, int], part: int, only: range | None
-) -> Bucketed:
-    """New rows of a part by the bucket of their partition, batch by batch: a part is much to hold several times."""
-    mine = {buckets[partition, part] for partition in spool.parts[part].partitions}
-    if only is not None and mine.isdisjoint(only):
-        return
-    for table in new_rows(spool, hits, part):
-        codes, partitions = numbered_partitions(table, spool.shape)
-        row_buckets = np.array([buckets[partition, part] for partition in partitions], dtype=np.int64)[codes]
-        yield from ((bucket, rows) for bucket, rows in by_bucket(table, row_buckets) if only is None or bucket in only)
+        own = {buckets[partition, part] for partition in spool.parts[part].partitions}
+        if only is None or not own.isdisjoint(only):
+            for table in new_rows(spool, hits, part):
+                codes, partitions = numbered_partitions(table, spool.shape)
+                row_buckets = np.array([buckets[partition, part] for partition in partitions], dtype=np.int64)[codes]
+                bucketed = by_bucket(table, row_buckets)
+                yield from ((bucket, rows) for bucket, rows in bucketed if only is None or bucket in only)
 
 
 def _receive(location: Location, files: NewFiles, buckets: range, read: Read) -> list[Staged]:

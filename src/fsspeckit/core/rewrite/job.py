@@ -1,4 +1,4 @@
-"""What to do with one file, and what is known of the file before its rows are read."""
+"""The input of a file rewrite: the `Job`, the changed rows, and the open file with its decoded footer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types as t
 
 from fsspeckit.core.dataset.footers import check_planned
 from fsspeckit.core.dataset.ledger import Ledger
@@ -18,34 +17,30 @@ from fsspeckit.core.model import Footer, Shape, WriteOptions
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
-from fsspeckit.core.parquet.footer_io import footer_bytes
-from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA
+from fsspeckit.core.parquet.dictionaries import DictionaryColumns, shared_dictionaries
+from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
 from fsspeckit.core.parquet.reader import checked_footer, open_source, reading
-from fsspeckit.core.parquet.retype import NewColumns, retyped
+from fsspeckit.core.parquet.retype import NewColumns, footer_with_columns
 from fsspeckit.core.parquet.splice import OldFile
-from fsspeckit.core.rewrite.patch import DictionaryText
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
 from fsspeckit.core.values.unify import types_differ
 
-# These writers take a dictionary as it is given to them, with values that occur in other row groups only.
-_WRITE_WHOLE_DICTIONARIES = ("parquet-cpp", "fastparquet")
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file to rewrite: the row groups to change, and the staged file to make of it.
+    """One file to rewrite, and the staged file to write.
 
-    `path` is where the commit puts the file. `template` is a file whose schema is the unified one. The new file is
-    laid out like it if the new values do not fit the file's own layout. `as_new_files` writes new files instead, with
-    new names and sizes. `ledger` is added to the file's key-value metadata. `verify_keys` reads the keys again and
-    compares them. `retyped` are the columns that take the shape's type, whatever the rows are. `added` are the columns
-    that the file gets if it lacks them, each with a file that has it. `only_types` if no row changes, and the file is
-    written for its types and columns alone. `deletes` if changes may delete rows.
+    `changed_groups` are the row groups with rows to replace or delete. `path` is where the commit puts the new file.
+    `template` is a file with the unified schema; the new file gets its layout if new values do not fit the file's own.
+    `as_new_files` writes new files with new names and sizes instead. `ledger` is added to the key-value metadata.
+    `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
+    are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
+    gets new types and columns. `deletes`: changes may delete rows.
     """
 
     footer: Footer
-    touched: tuple[int, ...]
+    changed_groups: tuple[int, ...]
     staging: str
     staged: str
     path: str
@@ -61,9 +56,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupChange:
-    """The rows at `positions` become `rows`, and the rows at `deleted` go.
+    """`rows` replace the rows at `positions`, and the rows at `deleted` are removed.
 
-    Positions are ascending within the row group, and none is in both. `rows` are in the shape's plain schema.
+    Positions are ascending within the row group, and no position is in both. `rows` have the shape's plain schema.
     """
 
     positions: Any
@@ -72,13 +67,13 @@ class RowGroupChange:
 
 
 class FileChanges(Protocol):
-    """The changes of one file. A rewrite does not know how rows were matched."""
+    """The changed rows of one file. A rewrite does not know how rows were matched."""
 
     def row_group(self, group: int) -> RowGroupChange: ...
 
 
-class Handles:
-    """PyArrow's files are not for several threads at once: each thread opens its own, over the same source."""
+class FilePerThread:
+    """A `ParquetFile` for each thread, over one source: PyArrow's files are not thread-safe."""
 
     def __init__(
         self, location: Location, path: str, source: Any, file: pq.ParquetFile, dictionary_columns: Sequence[str]
@@ -87,8 +82,8 @@ class Handles:
         self._dictionary_columns = dictionary_columns
         self._opened: dict[tuple[int, bool], pq.ParquetFile] = {(threading.get_ident(), False): file}
 
-    def of_this_thread(self, *, dictionaries: bool = False) -> pq.ParquetFile:
-        """With `dictionaries`, text is read as indices into them where that pays."""
+    def get(self, *, dictionaries: bool = False) -> pq.ParquetFile:
+        """The file of the calling thread; with `dictionaries`, it reads the dictionary columns as indices."""
         key = threading.get_ident(), dictionaries
         if key not in self._opened:
             columns = self._dictionary_columns if dictionaries else None
@@ -99,12 +94,12 @@ class Handles:
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A file that is open to be rewritten.
+    """An open file that is rewritten.
 
-    `schema` has its columns as PyArrow reads them, and `columns` names those that it is to hold, of the type `unified`.
-    `footer` and, decoded, `fields` describe the layout to keep: the file's own, with other types for the columns
-    `retyped`, and with the columns that are `added`. `old` is the file to copy chunks from; where there is none,
-    `not_spliceable` says why.
+    `schema` are its columns as PyArrow reads them, `columns` the names of the columns that the new file stores, and
+    `unified` their types. `footer` and `decoded_footer` describe the layout of the new file: the file's own, with new
+    types for `retyped` columns and with `added` columns. `reencoded` columns are encoded again in every row group.
+    Chunks are copied from `old`. If that is `None`, `not_spliceable` is the reason.
     """
 
     location: Location
@@ -113,19 +108,18 @@ class OpenFile:
     changes: FileChanges
     pool: Pool
     source: Any
-    handles: Handles
-    dictionary_text: DictionaryText
+    per_thread: FilePerThread
+    dictionary_columns: DictionaryColumns
     metadata: pq.FileMetaData
     schema: pa.Schema
     names: tuple[str, ...]
     columns: tuple[str, ...]
     unified: pa.Schema
     footer: Footer
-    fields: thrift.Struct
+    decoded_footer: thrift.Struct
     retyped: Mapping[str, pa.DataType]
     added: Sequence[tuple[pa.Field, Footer | None]]
     reencoded: frozenset[str]
-    """The columns that are encoded again in every row group."""
     old: OldFile | None = None
     not_spliceable: str = ""
 
@@ -153,18 +147,19 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
         check_planned(location, footer, file)
         with reading(location, path):
             raw = footer_bytes(source)
-        own = checked_footer(location, path, raw, file.metadata)
-        dictionary_text = DictionaryText({})
+        decoded = checked_footer(location, path, raw, file.metadata)
+        dictionary_columns = DictionaryColumns({})
         if job.as_new_files is None:
             with reading(location, path):
-                dictionary_text = DictionaryText.of(source, own, file, job.touched)
-        read_schema = file.schema_arrow  # PyArrow makes it anew whenever it is asked
-        types = _retyped(read_schema, shape, job)
-        footer, fields = replace(footer, metadata=file.metadata), own
-        added = [(shape.schema.field(n), having) for n, having in job.added.items() if n not in read_schema.names]
+                dictionary_columns = DictionaryColumns.of(source, decoded, file, job.changed_groups)
+        read_schema = file.schema_arrow  # PyArrow computes it at every access
+        types = _new_types(read_schema, shape, job)
+        added = [(shape.schema.field(n), other) for n, other in job.added.items() if n not in read_schema.names]
+        reencoded = frozenset(types).union(shared_dictionaries(file.metadata, read_schema) if job.deletes else ())
+        footer = replace(footer, metadata=file.metadata)
         if types or added:
-            footer, fields = retyped(location, footer, own, NewColumns(types, added), job.template)
-        # A partition column that the path names may be left to the path.
+            footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
+        # The path may name a partition column that the file does not store.
         columns = tuple(n for n in shape.stored if n in job.footer.schema.names or n not in job.footer.partition)
         opened = OpenFile(
             location=location,
@@ -173,49 +168,35 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
             changes=changes,
             pool=pool,
             source=source,
-            handles=Handles(location, path, source, file, dictionary_text.columns),
-            dictionary_text=dictionary_text,
+            per_thread=FilePerThread(location, path, source, file, dictionary_columns.names),
+            dictionary_columns=dictionary_columns,
             metadata=file.metadata,
             schema=read_schema,
             names=tuple(read_schema.names),
             columns=columns,
             unified=schema.plain_schema(shape.schema.field(n) for n in columns),
             footer=footer,
-            fields=fields,
+            decoded_footer=decoded,
             retyped=types,
             added=added,
-            reencoded=frozenset(types).union(_shared_dictionaries(file.metadata, read_schema) if job.deletes else ()),
+            reencoded=reencoded,
         )
-        yield _spliceable(opened, source.size() - 8 - len(raw))
+        yield _with_old_file(opened, footer_start(source, raw))
 
 
-def _retyped(columns: pa.Schema, shape: Shape, job: Job) -> dict[str, pa.DataType]:
-    """The columns that take the shape's type, in the file's order, and the type."""
+def _new_types(columns: pa.Schema, shape: Shape, job: Job) -> dict[str, pa.DataType]:
+    """The types of the columns that get another type from the shape, in the file's order."""
     own = {column.name: column.type for column in columns if column.name in job.retyped}
     types = {name: shape.schema.field(name).type for name in own}
     plain = {name: arrays.plain_type(dtype) for name, dtype in types.items() if own[name] != dtype}
     return {name: dtype for name, dtype in plain.items() if types_differ(own[name], dtype)}
 
 
-def _spliceable(file: OpenFile, end: int) -> OpenFile:
-    """The file with the chunks to copy from, or the reason why there are none; its footer begins at `end`."""
+def _with_old_file(file: OpenFile, end: int) -> OpenFile:
+    """The file with the chunks to copy, or with the reason why there are none. The pages end at `end`."""
     columns = NewColumns(file.retyped, file.added).of_schema(file.schema)
     try:
         assert file.footer.metadata is not None
-        return replace(file, old=OldFile.of(file.source, file.fields, end, file.footer.metadata, columns))
-    except (NotSpliceable, thrift.CorruptFile) as why:
-        return replace(file, not_spliceable=str(why))
-
-
-def _shared_dictionaries(metadata: pq.FileMetaData, columns: pa.Schema) -> list[str]:
-    """The columns whose dictionaries may hold values of other row groups: a deleted value would stay there."""
-    says_types = ARROW_SCHEMA in (metadata.metadata or {})
-    if not says_types and (metadata.created_by or "").startswith(_WRITE_WHOLE_DICTIONARIES):
-        return [str(name) for name in columns.names]
-    return [column.name for column in columns if _has_dictionary(column.type)]
-
-
-def _has_dictionary(dtype: pa.DataType) -> bool:
-    if t.is_dictionary(dtype):
-        return True
-    return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
+        return replace(file, old=OldFile.of(file.source, file.decoded_footer, end, file.footer.metadata, columns))
+    except (NotSpliceable, thrift.CorruptFile) as error:
+        return replace(file, not_spliceable=str(error))

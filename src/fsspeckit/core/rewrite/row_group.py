@@ -1,6 +1,6 @@
-"""One row group of a file: its columns are read, compared with the rows that replace some of them, and merged.
+"""Read the columns of a row group, compare them with the new rows, and merge both.
 
-Columns are read in batches of about 2 MiB, so that a batch is read, compared, merged and encoded before the next one.
+Columns are read in batches of about 2 MiB. A batch is read, compared, merged and encoded before the next one is read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.calendars import to_file_calendar
 from fsspeckit.core.values.equality import identical, same_bits
 
-# Columns that are read at once. With all of 200 columns at once a file took a third longer, and twice the memory.
+# Reading all of 200 columns at once took a third longer, and twice the memory.
 _BATCH_BYTES = 2 << 20
 
 Columns = dict[str, pa.ChunkedArray]
-"""Columns of a row group by name, as they were read."""
+"""Columns of a row group by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A batch of columns: `old` are those to encode again, and in those that `changed` a row becomes another.
+    """A batch of columns: the `old` values of those to encode, and the names of those with `changed` values.
 
-    Merging takes columns out of `old` one by one, to let go of their memory.
+    Merging removes columns from `old` one by one, to free their memory.
     """
 
     old: Columns
@@ -41,35 +41,35 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row group that changes: the first batch of columns in which it does, and the batches that are yet to read."""
+    """A changed row group: the first batch of columns with a change, and the batches that were not read yet."""
 
     group: int
     change: RowGroupChange
-    first: Compared
-    to_read: tuple[Sequence[str], ...]
+    first_batch: Compared
+    unread: tuple[Sequence[str], ...]
 
 
 # -- read
 
 
 def read_columns(file: OpenFile, group: int, names: Sequence[str]) -> pa.Table:
-    """Plain columns, except text that is read as indices into its dictionary."""
+    """Columns in plain types, except text that is read as dictionary indices."""
     read = partial(read_row_group, file.location, file.path, group=group)
-    columns, dictionary_columns = None if names is file.names else list(names), file.dictionary_text.columns
+    columns, dictionary_columns = None if names is file.names else list(names), file.dictionary_columns.names
     if file.old is not None:
         chunks = file.old.chunks_of(group, names)
         file.location.storage.will_read(file.source, ((chunk.start, chunk.end) for chunk in chunks))
-    if group in file.job.touched and not set(dictionary_columns).isdisjoint(names):
-        with contextlib.suppress(UnreadableFileError):  # PyArrow may fail on a dictionary, and read the text
-            table = read(file.handles.of_this_thread(dictionaries=True), columns=columns)
-            if file.dictionary_text.is_as_stored(group, by_name(table)):
+    if group in file.job.changed_groups and not set(dictionary_columns).isdisjoint(names):
+        with contextlib.suppress(UnreadableFileError):  # PyArrow may read the text where it fails on a dictionary
+            table = read(file.per_thread.get(dictionaries=True), columns=columns)
+            if file.dictionary_columns.is_as_stored(group, table):
                 return _plain(table, dictionary_columns)
-    return _plain(read(file.handles.of_this_thread(), columns=columns))
+    return _plain(read(file.per_thread.get(), columns=columns))
 
 
-def _plain(table: pa.Table, but: Collection[str] = ()) -> pa.Table:
+def _plain(table: pa.Table, except_columns: Collection[str] = ()) -> pa.Table:
     columns = table.columns
-    plain = [c if n in but else arrays.plain(c) for n, c in zip(table.column_names, columns, strict=True)]
+    plain = [c if n in except_columns else arrays.plain(c) for n, c in zip(table.column_names, columns, strict=True)]
     if all(new is old for new, old in zip(plain, columns, strict=True)):
         return table
     return pa.Table.from_arrays(plain, table.column_names)
@@ -79,13 +79,13 @@ def by_name(table: pa.Table) -> Columns:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def column_batches(file: OpenFile, group: int, names: Iterable[str], enough: int | None = None) -> list[list[str]]:
-    """Names of columns that have about `enough` bytes together."""
-    enough = _BATCH_BYTES if enough is None else enough
+def column_batches(file: OpenFile, group: int, names: Iterable[str], batch_bytes: int = 0) -> list[list[str]]:
+    """Names of columns in batches of about 2 MiB, or `batch_bytes`, before compression."""
+    batch_bytes = batch_bytes or _BATCH_BYTES
     batches: list[list[str]] = []
-    size = enough
+    size = batch_bytes
     for name in names:
-        if size >= enough:
+        if size >= batch_bytes:
             batches.append([])
             size = 0
         batches[-1].append(name)
@@ -101,20 +101,21 @@ def _stored_bytes(file: OpenFile, group: int, name: str) -> int:
 def _batches_to_compare(file: OpenFile, group: int, change: RowGroupChange) -> Sequence[Sequence[str]]:
     if file.old is None:
         return [file.names]
-    always, equal = set(always_encoded(file, change)), _equal_keys(file)
-    names = [n for n in file.names if n in always or n not in equal]
+    encoded, equal = set(always_encoded(file, change)), _equal_keys(file)
+    names = [n for n in file.names if n in encoded or n not in equal]
     if file.location.storage.opens_by_request:
         return [names]
     if file.pool.workers == 1:
         return column_batches(file, group, names)
-    # A small batch first shows whether anything changes. Then the longest work, so that all threads end together.
+    # The smallest columns come first and show whether anything changes. Then come the largest, so that all threads
+    # finish at about the same time.
     names.sort(key=partial(_stored_bytes, file, group), reverse=True)
-    batches = column_batches(file, group, names, _BATCH_BYTES // 8)
+    batches = column_batches(file, group, names, max(1, _BATCH_BYTES // 8))
     return [*batches[-1:], *batches[:-1]]
 
 
 def _equal_keys(file: OpenFile) -> set[str]:
-    """Key columns that need not be read again: rows that matched have the same value in them."""
+    """Key columns that need not be read: matched rows have equal values in them."""
     if file.job.verify_keys:
         return set()
     types = {n: arrays.plain_type(file.schema.field(n).type) for n in file.shape.keys if n in file.names}
@@ -122,7 +123,7 @@ def _equal_keys(file: OpenFile) -> set[str]:
 
 
 def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
-    """The columns of a changed row group that are encoded again even if no row changes in them."""
+    """The columns of a changed row group that are encoded even if no value changes in them."""
     return file.names if file.old is None or len(change.deleted) else file.reencoded
 
 
@@ -130,45 +131,49 @@ def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
 
 
 def change_of(file: OpenFile, group: int) -> RowGroupChange:
-    """The change of a row group, in the file's calendar: its other rows and its footer keep it."""
+    """The change of a row group, with dates and timestamps in the calendar of the file."""
     change, own = file.changes.row_group(group), file.job.footer
     assert file.job.deletes or not len(change.deleted)
-    int96 = own.int96.union(field.name for field, having in file.added if having and field.name in having.int96)
+    int96 = own.int96.union(column.name for column, other in file.added if other and column.name in other.int96)
     return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
 
 
 def first_difference(file: OpenFile) -> Difference | None:
     """The first row group that changes."""
-    differences = (find_difference(file, group) for group in file.job.touched)
+    differences = (find_difference(file, group) for group in file.job.changed_groups)
     return next((difference for difference in differences if difference is not None), None)
 
 
 def find_difference(file: OpenFile, group: int) -> Difference | None:
-    """How a row group changes, if it does: it is read until a batch of columns shows that."""
+    """Read batches of columns until one shows a change; `None` if the row group does not change."""
     change = change_of(file, group)
     if 0 < len(change.deleted) == file.rows(group):
         return Difference(group, change, Compared({}), ())
-    batches, compared, passed = _batches_to_compare(file, group, change), Compared({}), list[str]()
+    batches, compared, unchanged = _batches_to_compare(file, group, change), Compared({}), list[str]()
     for number, names in enumerate(batches, 1):
         compared = compare(file, group, change, names, always_encoded(file, change))
         if compared.changed or len(change.deleted):
-            return Difference(group, change, compared, (*batches[number:], *_again(file, group, passed)))
-        passed += names
-    lacking = (change.rows.column(n) for n in set(file.columns).difference(file.names))
-    if all(column.null_count == len(column) for column in lacking):
+            unread = (*batches[number:], *_reencoded_batches(file, group, unchanged))
+            return Difference(group, change, compared, unread)
+        unchanged += names
+    missing = (change.rows.column(n) for n in set(file.columns).difference(file.names))
+    if all(column.null_count == len(column) for column in missing):
         return None
-    return Difference(group, change, compared if file.old is None else Compared({}), _again(file, group, passed))
+    first_batch = compared if file.old is None else Compared({})
+    return Difference(group, change, first_batch, _reencoded_batches(file, group, unchanged))
 
 
-def _again(file: OpenFile, group: int, names: Iterable[str]) -> tuple[Sequence[str], ...]:
-    """Columns that did not change and were let go of, and are encoded again all the same."""
-    return () if file.old is None else tuple(column_batches(file, group, [n for n in names if n in file.reencoded]))
+def _reencoded_batches(file: OpenFile, group: int, unchanged: Iterable[str]) -> tuple[Sequence[str], ...]:
+    """Unchanged columns that are encoded in every row group. They are read again: their values were not kept."""
+    if file.old is None:
+        return ()
+    return tuple(column_batches(file, group, [n for n in unchanged if n in file.reencoded]))
 
 
 def compare(
     file: OpenFile, group: int, change: RowGroupChange, names: Sequence[str], keep: Collection[str]
 ) -> Compared:
-    """Read columns, and compare them with the new rows; columns that change are kept, and those in `keep`."""
+    """Read columns and compare them with the new rows. Changed columns and those in `keep` are kept."""
     table = read_columns(file, group, names)
     changed = _changed(file, change, table)
     kept = changed.union(keep)
@@ -178,22 +183,18 @@ def compare(
 def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table) -> frozenset[str]:
     if not len(change.positions):
         return frozenset()
-    everywhere = len(change.positions) == columns.num_rows
-    matched = columns if everywhere else columns.take(pa.array(change.positions))
-    known = set(file.columns)
-    names = [n for n in columns.column_names if n in known]
-    if _same_rows(matched.select(names), change.rows.select(names)):
+    all_match = len(change.positions) == columns.num_rows
+    matched = columns if all_match else columns.take(pa.array(change.positions))
+    stored = set(file.columns)
+    names = [n for n in columns.column_names if n in stored]
+    old, new = matched.select(names), change.rows.select(names)
+    if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster
         return frozenset()
     before = {n: arrays.plain(matched.column(n)) for n in names}
     changed = [n for n in names if not _same_values(before[n], change.rows.column(n))]
     for name in changed:
         _check_key(file, name, before[name], change.rows)
     return frozenset(changed)
-
-
-def _same_rows(old: pa.Table, new: pa.Table) -> bool:
-    """Are all columns the same, bit for bit? Many of them are compared much quicker together."""
-    return bool(old.schema.types == new.schema.types) and same_bits(old, new)
 
 
 def _same_values(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
@@ -204,7 +205,7 @@ def _same_values(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
 
 
 def _check_key(file: OpenFile, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:
-    """The last guard: whatever went wrong in matching, a row is only replaced by one of its own key."""
+    """The last check after matching: a row is only replaced by a row with its own key."""
     if name in file.shape.keys and name not in file.job.footer.partition:
         old = _fitted(file, before, file.unified.field(name), rows.num_rows)
         if keys.differ(keys.canonical(old), keys.canonical(rows.column(name))).any():
@@ -227,7 +228,7 @@ def merged(
     *,
     dictionaries: bool = False,
 ) -> pa.Table:
-    """The new columns, which are taken out of `old`; with `dictionaries`, text that was read as indices stays so."""
+    """The new columns. Their old values are removed from `old`. With `dictionaries`, dictionary indices are kept."""
     rows, columns, types = file.rows(group), [], []
     for target in fields:
         before = old.pop(target.name, None)

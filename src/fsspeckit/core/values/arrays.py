@@ -26,11 +26,6 @@ class NullInRequiredField(ValueDoesNotFit):
     """A nested value has a null in a field that is not nullable."""
 
 
-def allocate(length: int, dtype: Any) -> Any:
-    """An uninitialised NumPy array. Arrow's pool reuses memory, while NumPy asks the system for each large array."""
-    return np.frombuffer(pa.allocate_buffer(length * np.dtype(dtype).itemsize), dtype)
-
-
 def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The type without dictionary encoding, views and extension types."""
     if t.is_primitive(dtype):  # the common case: files may have thousands of columns
