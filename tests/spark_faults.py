@@ -31,13 +31,12 @@ from fsspeckit.core.parquet.splice import SplicedFile
 from fsspeckit.core.parquet.writer import FileWriter
 from fsspeckit.datasets.spark import SparkDatasetIO, engine, keys, shuffle
 from fsspeckit.datasets.spark.operation import Operation
-from fsspeckit.datasets.spark.session import Cluster
 from support import all_names
 
 PATIENCE = 60
 # What each step stages; to send rows stages nothing, so that what it sends is there.
 KINDS = {
-    "pin": "rows-*",
+    "spool": "rows-*",
     "match": "hits-*",
     "join": "hits-*",
     "send": "rows-*",
@@ -179,12 +178,12 @@ def _mark(marks: Marks, step: str) -> tuple[int, int]:
 @contextlib.contextmanager
 def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
     """Within the block, a fault strikes these steps."""
-    run, store_hits, shuffled, receive = Cluster.run, keys._store_hits, shuffle.shuffle, shuffle._receive
+    run, store_hits, shuffled, receive = Operation.run, keys._store_hits, shuffle.shuffle, shuffle._receive
 
-    def struck_run(cluster: Cluster, step: str, function: Any, *arguments: Any) -> Any:
+    def struck_run(operation: Operation, step: str, function: Any, *arguments: Any) -> Any:
         if step not in steps:
-            return run(cluster, step, function, *arguments)
-        found = run(cluster, step, partial(_struck, fault, marks, step, function), *arguments)
+            return run(operation, step, function, *arguments)
+        found = run(operation, step, partial(_struck, fault, marks, step, function), *arguments)
         marks.put(f"{step}-end", marks.staged())
         return found
 
@@ -200,7 +199,7 @@ def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
     struck_join = partial(_struck, fault, marks, "join", store_hits) if "join" in steps else store_hits
     with contextlib.ExitStack() as stack:
         for place, name, struck in (
-            (Cluster, "run", struck_run),
+            (Operation, "run", struck_run),
             (engine, "shuffle", struck_shuffle),
             (keys, "_store_hits", struck_join),
         ):
@@ -209,12 +208,12 @@ def striking(fault: Fault, marks: Marks, *steps: str) -> Iterator[None]:
 
 
 def failing_source(frame: Any, marks: Marks) -> Any:
-    """The same rows, of one partition; but when all are given out and some of them pinned, the first attempt fails."""
+    """The same rows, of one partition; but when all are given out and some of them spooled, the first attempt fails."""
 
     def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        wait_until(lambda: len(marks.staged(KINDS["pin"])) > len(marks.attempts("pin", "*")))
-        if _mark(marks, "pin") == (0, 0):
+        wait_until(lambda: len(marks.staged(KINDS["spool"])) > len(marks.attempts("spool", "*")))
+        if _mark(marks, "spool") == (0, 0):
             raise RuntimeError("struck")
 
     return frame.mapInArrow(remote, frame.schema)

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.spark import SparkDatasetIO, stream
+from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark import engine as engine_module
+from fsspeckit.datasets.spark.io import BatchMerge
 from fsspeckit.datasets.spark.operation import Operation
 from s3 import servers
 from s3.bucket import Bucket, counted
@@ -184,7 +185,7 @@ def test_no_secret_is_told(
     io.merge(changes(spark), lake, "upsert", ["id"])
     with contextlib.redirect_stdout(streams.StringIO()) as plan:
         io.read(lake).explain(True)
-    batch = stream.BatchMerge(lake, io._access, "app", io.request("upsert", ["id"], None, {}))
+    batch = BatchMerge(lake, io._access, "app", io.request("upsert", ["id"], None, {}))
     logged = [record.getMessage() for record in caplog.records if record.name.startswith(("fsspeckit", "py4j"))]
     shown = "\n".join([*told, *logged, plan.getvalue(), repr(batch), repr(vars(io))])
     assert "rewrite 2 of 4 files" in shown and "Parsed Logical Plan" in shown

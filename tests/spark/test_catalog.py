@@ -85,7 +85,7 @@ def test_keys_that_spark_fills_up_with_blanks_are_refused(spark: Any, io: SparkD
     spark.sql(f"CREATE TABLE {db}.codes (id bigint, Code char(5), x string) USING parquet")
     spark.sql(f"INSERT INTO {db}.codes VALUES (1, 'ab', 'old')")  # stored as `ab   `
     source = spark.sql("SELECT 1L id, 'ab' code, 'new' x")
-    with pytest.raises(SchemaMismatchError, match=r"'code' of .*codes is char\(5\), which Spark fills up with blanks"):
+    with pytest.raises(SchemaMismatchError, match=r"'code' of .*codes is char\(5\), which Spark pads with blanks"):
         io.merge(source, table=f"{db}.codes", strategy="upsert", key_columns="code")
     assert io.merge(source, table=f"{db}.codes", strategy="upsert", key_columns=["id"]).updated == 1
     assert [tuple(row) for row in spark.table(f"{db}.codes").collect()] == [(1, "ab   ", "new")]
@@ -94,7 +94,7 @@ def test_keys_that_spark_fills_up_with_blanks_are_refused(spark: Any, io: SparkD
 def test_a_new_table_is_filled(spark: Any, io: SparkDatasetIO, db: str) -> None:
     spark.sql(f"CREATE TABLE {db}.new (id bigint, x int, day date) USING parquet PARTITIONED BY (day)")
     wrong = spark.sql("select 1L id, 1L x, date'2026-01-01' day, 5 more")
-    with pytest.raises(SchemaMismatchError, match=r"'x': 'bigint', 'more': 'int'.*missing are \[\]"):
+    with pytest.raises(SchemaMismatchError, match=r"'x': 'bigint', 'more': 'int'.*missing: \[\]"):
         io.merge(wrong, table=f"{db}.new", strategy="upsert", key_columns=["id"])
     right = wrong.selectExpr("id", "cast(x as int) x", "day")
     assert io.merge(right, table=f"{db}.new", strategy="upsert", key_columns=["id"]).inserted == 1
@@ -110,8 +110,8 @@ def test_what_is_no_table_of_plain_files_is_refused(spark: Any, io: SparkDataset
         "fk_temporary": (TargetError, "is a view"),
         f"{db}.text": (TargetError, "is a table of json, not of plain Parquet"),
         f"{db}.nothing": (ArgumentError, "has no table"),
-        "a b; drop": (ArgumentError, "is no name of a table"),
-        "": (ArgumentError, "is no name of a table"),
+        "a b; drop": (ArgumentError, "is not the name of a table"),
+        "": (ArgumentError, "is not the name of a table"),
     }
     for table, (kind, words) in cases.items():
         with pytest.raises(kind, match=words):
@@ -130,7 +130,7 @@ def test_a_partition_that_lies_elsewhere_is_refused(
     spark.sql(f"ALTER TABLE {orders} ADD PARTITION (day = 'far') LOCATION '{tmp_path}/far'")
     if filled:
         spark.sql(f"INSERT INTO {orders} PARTITION (day = 'far') VALUES (99, 'x', 'y')")
-    with pytest.raises(TargetError, match="do not lie in its folder"):
+    with pytest.raises(TargetError, match="are not in its folder"):
         io.merge(frame(spark, 99, 100, "'far'"), table=orders, strategy="upsert", key_columns=["id"])
 
 

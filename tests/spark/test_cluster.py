@@ -18,8 +18,8 @@ def test_two_executors(tmp_path: Path) -> None:
     found = result_of("cluster", str(tmp_path))
     check_that_executors_share_the_work(found["balanced"])
     check_that_a_lost_executor_does_not_change_a_random_source(found["survives"])
-    check_that_failed_steps_are_retried(found["looked_up"], ["pin", "match", "rewrite", "insert"], 98_400)
-    check_that_failed_steps_are_retried(found["joined"], ["pin", "join", "send", "rewrite", "insert"], 1600)
+    check_that_failed_steps_are_retried(found["looked_up"], ["spool", "match", "rewrite", "insert"], 98_400)
+    check_that_failed_steps_are_retried(found["joined"], ["spool", "join", "send", "rewrite", "insert"], 1600)
     check_an_executor_lost_while_files_are_rewritten(found["killed"])
     check_an_executor_lost_while_files_are_rewritten(found["shuffled"])
 

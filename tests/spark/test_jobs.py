@@ -20,7 +20,8 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.local_engine import LocalEngine
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
-from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES, mapped
+from fsspeckit.datasets.spark.session import DRIVER_BYTES, FILE_BYTES
+from fsspeckit.datasets.spark.tasks import map_in_arrow
 from spark_session import settings
 from support import rows, write_lake
 
@@ -65,7 +66,7 @@ def test_every_job_of_a_merge_says_what_it_does(spark: Any, io: SparkDatasetIO, 
     io.merge(frame, lake, "upsert", ["id"])
     found = described()
     assert found and all(one.startswith("fsspeckit merge orders: ") for one in found)
-    for step in ("pin the source", "match 2 of 4 files", "rewrite 2 of 4 files", "write 1 new row"):
+    for step in ("read the source", "match 2 of 4 files", "rewrite 2 of 4 files", "write 1 new row"):
         assert f"fsspeckit merge orders: {step}" in found
     io.plan(frame, lake, "upsert", ["id"])
     assert "fsspeckit plan orders: match 3 of 5 files" in described()
@@ -89,10 +90,10 @@ def test_a_tiny_merge_runs_one_job(
     frame = spark.createDataFrame([(5, "new"), (15, "new"), (99, "new")], "id long, x string")
     described()
     assert len(SparkDatasetIO(spark).plan(frame, lake, "upsert", ["id"]).files) == 4
-    assert described() == ["fsspeckit plan orders: pin the source"]
+    assert described() == ["fsspeckit plan orders: read the source"]
     result = SparkDatasetIO(spark).merge(frame, lake, "upsert", ["id"])
     assert (result.inserted, result.updated) == (1, 2)
-    assert described() == ["fsspeckit merge orders: pin the source"]
+    assert described() == ["fsspeckit merge orders: read the source"]
     assert {row["id"] for row in rows(lake) if row["x"] == "new"} == {5, 15, 99}
     pq.write_table(pa.table({"id": [7], "x": ["newer"]}), tmp_path / "source.parquet")
     assert io.merge(str(tmp_path / "source.parquet"), lake, "upsert", ["id"]).updated == 1
@@ -114,7 +115,7 @@ def test_one_touched_file_of_many_runs_two_jobs(
     result = SparkDatasetIO(spark).merge(frame, lake, "upsert", ["id"])
     assert (result.inserted, result.updated, len(result.rewritten_files)) == (1, 1, 1)
     footers = ["fsspeckit merge many: read the footers of 257 files"] if many < 257 else []
-    assert described() == [*footers, "fsspeckit merge many: pin the source"]
+    assert described() == [*footers, "fsspeckit merge many: read the source"]
     assert {row["id"] for row in rows(lake) if row["x"] == "new"} == {20, 21}
 
 
@@ -126,7 +127,7 @@ def test_what_is_not_little_is_for_executors(spark: Any, io: SparkDatasetIO, lak
     io.merge(frame, lake, "upsert", ["id"])
     spark.conf.set(DRIVER_BYTES, before)
     steps = [told.removeprefix("fsspeckit merge orders: ") for told in described()]
-    assert steps == ["pin the source", "rewrite 1 of 4 files"]
+    assert steps == ["read the source", "rewrite 1 of 4 files"]
 
 
 @pytest.mark.parametrize("broadcast", ["10m", "0"], ids=["read by every task", "shuffled"])
@@ -227,10 +228,10 @@ def test_a_worker_keeps_no_importers_of_archives(spark: Any) -> None:
             yield pa.RecordBatch.from_pydict({"worker": [os.getpid()], "archives": [archives]})
 
     for _ in range(3):
-        rows = mapped(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
+        rows = map_in_arrow(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
     # A worker of its own may be started for a task; one that had a task of ours before has none.
     seen = dict.fromkeys((row["worker"] for row in rows), 0)
     for _ in range(5):
-        again = mapped(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
+        again = map_in_arrow(spark.range(0, 2, 1, 2), importers, "worker long, archives long").collect()
         seen.update((row["worker"], row["archives"]) for row in again if row["worker"] in seen)
     assert set(seen.values()) == {0}

@@ -84,7 +84,7 @@ def test_files_are_read_by_executors(
     given: Any = [source / "s1.parquet", more] if several else source / "s1.parquet"
     with caplog.at_level("INFO", "fsspeckit.spark"):
         result = io.merge(given, lake, "upsert", ["id"])
-    assert steps(caplog)["pin"] == (2 if several else 1)
+    assert steps(caplog)["spool"] == (2 if several else 1)
     assert (result.inserted, result.updated) == (1, 2 if several else 1)
     found = {row["id"]: row["x"] for row in rows(lake)}
     assert (found[3], found[103], found[4], found[5]) == ("n", "n", "old", "m" if several else "old")
@@ -130,7 +130,7 @@ def test_a_session_that_is_gone_after_the_commit(
 
     monkeypatch.setattr(type(io.spark.catalog), "refreshByPath", fail)
     assert io.merge(pa.table({"id": [1], "x": ["n"]}), lake, "upsert", ["id"]).updated == 1
-    assert any("could not forget" in record.getMessage() for record in caplog.records)
+    assert any("could not be refreshed" in record.getMessage() for record in caplog.records)
 
 
 def test_types_of_a_new_data_set(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:

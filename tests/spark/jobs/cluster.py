@@ -88,7 +88,7 @@ def retried(io: SparkDatasetIO, folder: Path) -> dict[str, Any]:
     found = {"looked_up": small.merge(fail, ["match", "rewrite", "insert"], source)}
     files = make_lake(folder / "source", 8, 1.0)
     io.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    found["joined"] = large.merge(fail, ["pin", "join", "send", "rewrite", "insert"], files)
+    found["joined"] = large.merge(fail, ["spool", "join", "send", "rewrite", "insert"], files)
     io.spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     return found
 

@@ -1,4 +1,4 @@
-"""The Spark engine: the source is a Spark DataFrame of any size, the work runs on executors."""
+"""The Spark engine: sources are Spark DataFrames of any size, and executors do the work."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ __all__ = ["SparkDatasetIO", "register", "start_session"]
 
 
 def register(spark: Any) -> None:
-    """Make `format("fsspeckit")` known to a session, classic or Connect, for reading, writing and streams.
+    """Register `format("fsspeckit")` with a session, classic or Connect, for reading, writing and streams.
 
     register(spark)
     frame.write.format("fsspeckit").option("key", "id").option("strategy", "upsert").mode("append").save(path)
@@ -18,5 +18,5 @@ def register(spark: Any) -> None:
     try:
         from fsspeckit.datasets.spark.datasource import FsspeckitSource
     except ImportError as error:
-        raise ArgumentError(f"Data sources in Python need Spark 4.1 or newer ({error}). Use SparkDatasetIO.") from error
+        raise ArgumentError(f"The data source needs Spark 4.1 or newer ({error}). Use SparkDatasetIO.") from error
     spark.dataSource.register(FsspeckitSource)

@@ -1,6 +1,6 @@
-"""Tables of Spark's catalog: where their files lie, and what Spark has to be told when these have changed.
+"""Tables of Spark's catalog: where their files are, and how to refresh them after a merge.
 
-SQL only, so that it is the same on Spark Connect.
+SQL only, so that it works on Spark Connect too.
 """
 
 from __future__ import annotations
@@ -22,68 +22,71 @@ from fsspeckit.core import validate
 from fsspeckit.core.dataset.listing import BUCKETED_ADVICE, list_files
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
 from fsspeckit.core.storage import Location, locate
+from fsspeckit.datasets.spark.columns import quoted
 
 log = logging.getLogger("fsspeckit.spark")
 
 _NAME = re.compile(r"`(?:[^`]|``)+`|[^`.\s;]+")
 _DETAILS = "# Detailed Table Information"
-# More tables than this are not asked one by one where they lie.
+# With more tables than this, Spark is not asked for the location of each one.
 MANY_TABLES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Parquet table: its name as SQL takes it, its folder, and whether the catalog lists its partitions.
+    """A Parquet table: its quoted name, its folder, and whether the catalog lists its partitions.
 
-    `padded` are its columns of `char(n)`, which Spark fills up with blanks.
+    `char_columns` are its columns of `char(n)`, which Spark pads with blanks, with their types.
     """
 
     name: str
     path: str
     partition_columns: tuple[str, ...]
     lists_partitions: bool
-    padded: Mapping[str, str]
+    char_columns: Mapping[str, str]
 
-    def partitioned_by(self, given: Any, options: Mapping[str, Any]) -> Any:
-        """What the caller says, which is checked against the folders; else the table's columns, if it has any."""
-        if given is not None or options.get("partition_by") is not None:
-            return given
+    def partitioned_by(self, partition_columns: Any, options: Mapping[str, Any]) -> Any:
+        """The caller's partition columns, which the merge checks against the folders, or else those of the table."""
+        if partition_columns is not None or options.get("partition_by") is not None:
+            return partition_columns
         return self.partition_columns or None
 
 
-def find_table(spark: Any, table: str) -> Table:
-    """A table of plain Parquet files; anything else is refused."""
-    name = _quoted(table)
+def find_table(spark: Any, name: str) -> Table:
+    """A table of plain Parquet files; everything else is refused."""
+    sql_name = _quoted_table(name)
     try:
-        rows = [(row["col_name"], row["data_type"]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
+        description = spark.sql(f"DESCRIBE TABLE EXTENDED {sql_name}").collect()
     except AnalysisException as error:
-        raise ArgumentError(f"Spark's catalog has no table {table}: {str(error).splitlines()[0]}") from error
-    columns, details = _split(rows)
+        raise ArgumentError(f"Spark's catalog has no table {name}: {str(error).splitlines()[0]}") from error
+    rows = [(row["col_name"], row["data_type"]) for row in description]
+    partition_columns, details = _partitions_and_details(rows)
     if details.get("Type") == "VIEW" or not details:
-        raise TargetError(f"{table} is a view. Rows can be merged into the table that it reads; name that.")
+        raise TargetError(f"{name} is a view. Merge into the table that it reads.")
     provider = details.get("Provider", "unknown")
     if provider.lower() != "parquet":
         raise TargetError(
-            f"{table} is a table of {provider}, not of plain Parquet files. Use the MERGE of {provider}, if it has one."
+            f"{name} is a table of {provider}, not of plain Parquet files. Use the MERGE of {provider}, if it has one."
         )
     if int(details.get("Num Buckets", "0")) > 0:
-        raise TargetError(f"{table} is bucketed by {details.get('Bucket Columns')}. {BUCKETED_ADVICE}")
-    listed = details.get("Partition Provider") == "Catalog"
-    found = Table(name, _path(details["Location"]), columns, listed, _padded(rows))
-    _check_folder(spark, table, found)
-    return found
+        raise TargetError(f"{name} is bucketed by {details.get('Bucket Columns')}. {BUCKETED_ADVICE}")
+    lists_partitions = details.get("Partition Provider") == "Catalog"
+    path = _without_scheme(details["Location"])
+    table = Table(sql_name, path, partition_columns, lists_partitions, _char_columns(rows))
+    _check_folder(spark, name, table)
+    return table
 
 
-def _quoted(table: str) -> str:
-    """`db.orders` as SQL takes it, whatever the names are."""
-    parts = _NAME.findall(table) if isinstance(table, str) else []
-    if not parts or ".".join(parts) != table:
-        raise ArgumentError(f"{table!r} is no name of a table; write table, db.table or catalog.db.table.")
-    return ".".join(part if part.startswith("`") else f"`{part}`" for part in parts)
+def _quoted_table(name: str) -> str:
+    """`db.orders` with every part quoted."""
+    parts = _NAME.findall(name) if isinstance(name, str) else []
+    if not parts or ".".join(parts) != name:
+        raise ArgumentError(f"{name!r} is not the name of a table. Write table, db.table or catalog.db.table.")
+    return ".".join(part if part.startswith("`") else quoted(part) for part in parts)
 
 
-def _split(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The partition columns and the details, which may be named like columns."""
+def _partitions_and_details(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Both from their own sections: a column may have the name of a detail."""
     section = ""
     columns: list[str] = []
     details: dict[str, str] = {}
@@ -97,66 +100,67 @@ def _split(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], dict[str, 
     return tuple(columns), details
 
 
-def _padded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Columns come first, up to a title or a line without a name."""
+def _char_columns(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Columns come first, up to a section title or a line without a name."""
     columns = itertools.takewhile(lambda row: row[0] and not row[0].startswith("# "), rows)
-    return {name.lower(): kind for name, kind in columns if kind.startswith("char(")}
+    return {name.lower(): sql_type for name, sql_type in columns if sql_type.startswith("char(")}
 
 
-def _path(location: str) -> str:
-    """Spark writes locations as Hadoop does, without percent escapes."""
+def _without_scheme(location: str) -> str:
+    """Like Hadoop, Spark writes locations without percent escapes."""
     return re.sub("^file:/+", "/", location)
 
 
-def _check_folder(spark: Any, table: str, found: Table) -> None:
-    """Rows outside the table's folder would not be seen, and their keys inserted again."""
-    location = locate(found.path)
+def _check_folder(spark: Any, name: str, table: Table) -> None:
+    """Refuse partitions outside of the table's folder: the merge would not see their keys and insert them again."""
+    location = locate(table.path)
     if location.storage.local_path(location.root) is None:
         return
-    spark.sql(f"REFRESH TABLE {found.name}")
-    files = (unquote(re.sub("^file:/+", "/", file)) for file in spark.table(found.name).inputFiles())
+    spark.sql(f"REFRESH TABLE {table.name}")
+    files = (unquote(_without_scheme(file)) for file in spark.table(table.name).inputFiles())
     outside = [file for file in files if not os.path.realpath(file).startswith(location.root + "/")]
-    if not outside and found.lists_partitions:
-        listed = [row[0] for row in spark.sql(f"SHOW PARTITIONS {found.name}").collect()]
-        outside = [name for name in listed if not os.path.isdir(location.at(name))]
+    if not outside and table.lists_partitions:
+        partitions = [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name}").collect()]
+        outside = [partition for partition in partitions if not os.path.isdir(location.at(partition))]
     if outside:
         raise TargetError(
-            f"{table} has partitions that do not lie in its folder {found.path}, e.g. {outside[0]}. Merge into their "
-            f"folders by path; if the folder is gone, run MSCK REPAIR TABLE {table} SYNC PARTITIONS first."
+            f"{name} has partitions that are not in its folder {table.path}, e.g. {outside[0]}. Merge into their "
+            f"folders by path. If the folder was removed, run MSCK REPAIR TABLE {name} SYNC PARTITIONS first."
         )
 
 
-def check_columns(spark: Any, table: str, found: Table, data: Any) -> None:
-    """Into a table without files the first rows bring the types; they must be the table's."""
+def check_columns(spark: Any, name: str, table: Table, data: Any) -> None:
+    """In a table without files, the first rows decide the types of the files: they must be the table's."""
     schema = getattr(data, "schema", None)
-    if schema is None or list_files(locate(found.path)):
+    if schema is None or list_files(locate(table.path)):
         return
-    given = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
-    wanted = {field.name: field.dataType.simpleString() for field in spark.table(found.name).schema}
-    differing = {f.name: f.dataType.simpleString() for f in given if wanted.get(f.name) != f.dataType.simpleString()}
-    missing = [name for name in wanted if name not in {field.name for field in given}]
+    fields = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
+    source = {field.name: field.dataType.simpleString() for field in fields}
+    wanted = {field.name: field.dataType.simpleString() for field in spark.table(table.name).schema}
+    differing = {column: sql_type for column, sql_type in source.items() if wanted.get(column) != sql_type}
+    missing = [column for column in wanted if column not in source]
     if differing or missing:
         raise SchemaMismatchError(
-            f"The source does not have the columns of {table}, which has no files yet: of other types or extra are "
-            f"{differing}, missing are {missing}. The table has {wanted}; cast and select accordingly."
+            f"The source does not have the columns of {name}, which has no files yet. Extra columns or other types: "
+            f"{differing}; missing: {missing}. The table has {wanted}; cast and select accordingly."
         )
 
 
-def check_keys(table: str, found: Table, key_columns: Any) -> None:
-    """`ab` would not meet the `ab   ` that Spark wrote, and both read as the same."""
-    for name in validate.column_names("key_columns", key_columns) or ():
-        kind = found.padded.get(name.lower())
-        if kind is not None:
+def check_keys(name: str, table: Table, key_columns: Any) -> None:
+    """Refuse `char(n)` keys: `ab` does not match the `ab   ` that Spark wrote, and Spark reads both as the same."""
+    for column in validate.column_names("key_columns", key_columns) or ():
+        sql_type = table.char_columns.get(column.lower())
+        if sql_type is not None:
             raise SchemaMismatchError(
-                f"Key column {name!r} of {table} is {kind}, which Spark fills up with blanks: a key would stand twice, "
-                "with them and without, since keys are compared byte by byte. Use another key, or a column of string."
+                f"Key column {column!r} of {name} is {sql_type}, which Spark pads with blanks. Keys are compared byte "
+                "by byte, so a key could occur twice, with blanks and without. Use another key, or a column of string."
             )
 
 
-def refresh_table(spark: Any, found: Table) -> None:
-    """After a commit: new partitions, new files. The rows are written, so this may not fail."""
-    statements = [f"ALTER TABLE {found.name} RECOVER PARTITIONS"] if found.lists_partitions else []
-    for statement in [*statements, f"REFRESH TABLE {found.name}"]:
+def refresh_table(spark: Any, table: Table) -> None:
+    """After a commit: add new partitions, forget old files. The rows are committed, so an error is only logged."""
+    statements = [f"ALTER TABLE {table.name} RECOVER PARTITIONS"] if table.lists_partitions else []
+    for statement in [*statements, f"REFRESH TABLE {table.name}"]:
         try:
             spark.sql(statement)
         except PySparkException:
@@ -164,21 +168,17 @@ def refresh_table(spark: Any, found: Table) -> None:
 
 
 def refresh_tables_at(spark: Any, location: Location) -> None:
-    """Tables of the current database that lie at this place show old rows until they are refreshed."""
+    """Refresh the tables of the current database at this location: until then they show old rows."""
     tables = [row for row in spark.sql("SHOW TABLES").collect() if not row["isTemporary"]]
     if not 0 < len(tables) <= MANY_TABLES:
         return
     for row in spark.sql("SHOW TABLE EXTENDED LIKE '*'").collect():
-        told = re.search(r"^Location: (.*)$", row["information"], re.MULTILINE)
-        if told and _is_at(told[1], location):
-            spark.sql(f"REFRESH TABLE {_quoted_name(row['namespace'])}.{_quoted_name(row['tableName'])}")
+        match = re.search(r"^Location: (.*)$", row["information"], re.MULTILINE)
+        if match and _is_at(match[1], location):
+            spark.sql(f"REFRESH TABLE {quoted(row['namespace'])}.{quoted(row['tableName'])}")
 
 
-def _is_at(told: str, location: Location) -> bool:
+def _is_at(table_location: str, location: Location) -> bool:
     if location.storage.local_path(location.root) is None:
-        return re.sub("^s3[an]:", "s3:", told).rstrip("/") == location.storage.url(location.root)
-    return os.path.realpath(_path(told)) == location.root
-
-
-def _quoted_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+        return re.sub("^s3[an]:", "s3:", table_location).rstrip("/") == location.storage.url(location.root)
+    return os.path.realpath(_without_scheme(table_location)) == location.root

@@ -3,17 +3,19 @@
     register(spark)
     frame.write.format("fsspeckit").option("key", "id").option("strategy", "upsert").mode("append").save("/lake/orders")
 
-Executors lay their rows down beside the data set (`laid`); the driver merges and commits them. Spark gives a data
-source no session, so the merge itself is the work of one machine, by PyArrow or DuckDB: sources larger than
-`MAX_BYTES` are refused, and are for `SparkDatasetIO`, which spreads all of it.
+Executors write their rows to files beside the data set (`task_output`); the driver merges and commits them. Spark gives
+a data source no session, so the merge runs on one machine, with PyArrow or DuckDB. With PyArrow, sources larger than
+`MAX_BYTES` are refused; `SparkDatasetIO` merges them on executors.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -34,24 +36,27 @@ from fsspeckit.core import validate
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.storage import Access, Location, locate
 from fsspeckit.core.values.schema import check_key_collations
 from fsspeckit.core.values.zones import has_timestamp
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.columns import as_spark_has_it, check_carried, collated, loose_schema, spark_schema
-from fsspeckit.datasets.spark.laid import Laid, Spool, read_spool
-from fsspeckit.datasets.spark.options import WriteOptionsGiven, read_options, write_options
-from fsspeckit.datasets.spark.source import Files, open_files, row_groups
+from fsspeckit.datasets.spark.columns import check_storable, collations, nullable_schema, spark_schema
+from fsspeckit.datasets.spark.files import Files, open_files, spark_batches
+from fsspeckit.datasets.spark.task_output import OutputFolder, TaskOutput, read_outputs
 
-# PyArrow holds the source in memory; DuckDB need not.
+# PyArrow holds the source in memory; DuckDB does not.
 MAX_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
-def our_words_first() -> Iterator[None]:
-    """Spark puts a traceback before the message of an error, unless this process says otherwise; it ends anyway."""
+def message_first() -> Iterator[None]:
+    """Make Spark show the message of an error without a traceback before it.
+
+    Spark reads the variable in this process, which it started for this call and which ends with it.
+    """
     try:
         yield
     except FsspeckitError:
@@ -67,153 +72,269 @@ class FsspeckitSource(DataSource):
         return "fsspeckit"
 
     def schema(self) -> StructType:
-        with our_words_first():
-            return spark_schema(_open(read_options(self.options)[0]).schema)
+        with message_first():
+            return spark_schema(_open(parse_read_options(self.options)[0]).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with our_words_first():
-            return Reader(*read_options(self.options), schema)
+        with message_first():
+            return Reader(*parse_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        with our_words_first():
-            options = write_options(self.options)
+        with message_first():
+            options = parse_write_options(self.options)
             if options.stream is not None:
                 raise ArgumentError("The option stream is for writeStream. Leave it out.")
             if overwrite and options.strategy is not None:
-                raise ArgumentError('mode("overwrite") with a strategy does nothing; say mode("append") to merge.')
+                raise ArgumentError('A strategy has no effect in mode("overwrite"). Use mode("append") to merge.')
             return BatchWriter(_Target.of(options, schema), "overwrite" if overwrite else "append")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        with our_words_first():
-            options = write_options(self.options)
+        with message_first():
+            options = parse_write_options(self.options)
             if not options.stream or options.strategy is None:
                 raise ArgumentError(
-                    "A stream needs the options key, strategy and stream. The last one names the stream in the data "
-                    "set, where its last batch is recorded: one for each query, and a new one for a new checkpoint."
+                    "A stream needs the options key, strategy and stream. The option stream is the name under which "
+                    "the data set records the last batch: use one per query, and a new one for a new checkpoint."
                 )
             if overwrite:
                 raise ArgumentError('outputMode("complete") is not supported; use "append" or "update".')
             return StreamWriter(_Target.of(options, schema))
 
 
+# -- options, which Spark passes as strings
+
+# Spark passes these options of its own to the data source too.
+_SPARK_OPTIONS = {"checkpointlocation", "queryname"}
+_ARGUMENTS = {
+    "compression": str,
+    "max_rows_per_file": int,
+    "row_group_size": int,
+    "replace": str,
+    "lock_timeout": float,
+    "partition_timezone": timezone,
+    "source_timezone": partial(timezone, argument="source_timezone"),
+}
+_WRITE_OPTIONS = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_ARGUMENTS}
+
+
+@dataclass(frozen=True)
+class ParsedOptions:
+    """The options of a write. `arguments` are passed on to `DatasetIO`."""
+
+    path: str
+    strategy: str | None
+    keys: list[str] | None
+    partitions: list[str] | None
+    stream: str | None
+    engine: str
+    scratch: str | None
+    arguments: dict[str, Any]
+
+
+def parse_read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The path, and the zone of timestamps in folder names. Options without effect are refused."""
+    by_name = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(by_name.keys() - {"path", "partition_timezone"})
+    if unknown:
+        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading accepts only partition_timezone.")
+    zone = by_name.get("partition_timezone")
+    return _path(by_name), None if zone is None else timezone(zone)
+
+
+def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
+    """Parse the options. Options without effect are refused."""
+    by_name = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(by_name.keys() - _WRITE_OPTIONS - _SPARK_OPTIONS)
+    if unknown:
+        raise ArgumentError(f"Unknown option {unknown[0]!r} of the data source. It knows {sorted(_WRITE_OPTIONS)}.")
+    keys, strategy = _column_names(by_name.get("key")), by_name.get("strategy")
+    if (keys is None) != (strategy is None):
+        raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
+    arguments = {name: _argument(name, parse, by_name[name]) for name, parse in _ARGUMENTS.items() if name in by_name}
+    if strategy is None and "replace" in arguments:
+        raise ArgumentError("The option replace has no effect without a strategy. Leave it out.")
+    return ParsedOptions(
+        _path(by_name),
+        strategy,
+        keys,
+        _column_names(by_name.get("partition")),
+        by_name.get("stream"),
+        by_name.get("engine", "pyarrow"),
+        by_name.get("scratch"),
+        arguments,
+    )
+
+
+def _path(options: Mapping[str, str]) -> str:
+    path = options.get("path")
+    if not path:
+        raise ArgumentError("The data source needs the path of a data set: pass it to save, load or start.")
+    return path
+
+
+def _column_names(text: str | None) -> list[str] | None:
+    """Names separated by commas, or a JSON list of names, which may contain commas.
+
+    >>> _column_names("id, day"), _column_names('["a,b"]')
+    (['id', 'day'], ['a,b'])
+    """
+    if text is None:
+        return None
+    if not text.startswith("["):
+        return [name.strip() for name in text.split(",")]
+    try:
+        return [str(name) for name in json.loads(text)]
+    except ValueError as error:
+        raise ArgumentError(f"{text!r} is not a JSON list of columns: {error}.") from error
+
+
+def _argument(name: str, parse: Any, text: str) -> Any:
+    try:
+        return parse(text)
+    except ArgumentError:
+        raise
+    except ValueError:
+        raise ArgumentError(f"The option {name} is a number, not {text!r}.") from None
+
+
+# -- writing
+
+
 @dataclass(frozen=True)
 class _Target:
-    """Where the rows go, and by which way."""
+    """Where the rows go, and with which options."""
 
-    options: WriteOptionsGiven
+    options: ParsedOptions
     location: Location
     schema: pa.Schema
-    spool: Spool
+    folder: OutputFolder
 
     @classmethod
-    def of(cls, options: WriteOptionsGiven, schema: StructType) -> _Target:
+    def of(cls, options: ParsedOptions, schema: StructType) -> _Target:
         location = locate(options.path)
         if location.storage.local_path(location.root) is None:
             raise ArgumentError(f"{options.path} is not on a disk that driver and executors share.")
         if options.scratch is not None and not os.path.isdir(options.scratch):
             raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
-        spool = Spool.beside(location, options.stream, options.scratch)
-        target = cls(options, location, loose_schema(_arrow_schema(schema)), spool)
-        if options.strategy is not None:  # refused here rather than after the work
+        folder = OutputFolder.beside(location, options.stream, options.scratch)
+        columns = pa.schema([_arrow_field(field) for field in schema.fields])
+        if options.strategy is not None:  # refuse invalid options before the work, not after it
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
-            dataset_io(options.engine).request(strategy, options.keys, options.partitions, options.writing)
-            check_key_collations(collated(schema.names, schema), tuple(options.keys or ()), "the source")
-        return target
+            dataset_io(options.engine).request(strategy, options.keys, options.partitions, options.arguments)
+            check_key_collations(collations(schema.names, schema), tuple(options.keys or ()), "the source")
+        return cls(options, location, nullable_schema(columns), folder)
 
-    def rows(self, laid: Sequence[Laid]) -> pa.RecordBatchReader:
-        size = sum(one.bytes for one in laid)
+    def merge(self, outputs: Sequence[TaskOutput], batch: Batch | None) -> None:
+        """Rewritten files get new names, because Spark readers remember file lengths."""
+        options, arguments = self.options, {"replace": "new_file", **self._arguments(outputs)}
+        self._check_zone(arguments)
+        io: DatasetIO[Any] = dataset_io(options.engine)
+        rows = self._rows(outputs)
+        io.merge(rows, options.path, options.strategy, options.keys, options.partitions, batch=batch, **arguments)  # type: ignore[arg-type]
+
+    def write(self, outputs: Sequence[TaskOutput], mode: Any) -> None:
+        """Append the rows, or overwrite the data set with them."""
+        options, arguments = self.options, self._arguments(outputs)
+        if mode == "append":
+            self._check_zone(arguments)
+        dataset_io(options.engine).write_dataset(
+            self._rows(outputs), options.path, mode, options.partitions, **arguments
+        )
+
+    def _rows(self, outputs: Sequence[TaskOutput]) -> pa.RecordBatchReader:
+        size = sum(output.bytes for output in outputs)
         if self.options.engine == "pyarrow" and size > MAX_BYTES:
             raise ArgumentError(
                 f"The source has {size:,} bytes, and the data source merges at most {MAX_BYTES:,} on the driver. Use "
-                "SparkDatasetIO, which lets executors merge, or the option engine with the value duckdb."
+                "SparkDatasetIO, which merges on executors, or set the option engine to duckdb."
             )
-        return read_spool(laid, self.schema)
+        return read_outputs(outputs, self.schema)
 
-    def merge(self, laid: Sequence[Laid], batch: Batch | None) -> None:
-        """Spark readers remember file lengths, so rewritten files get new names."""
-        given, writing = self.options, {"replace": "new_file", **self._writing(laid)}
-        self._check_zone_known(writing)
-        io: DatasetIO[Any] = dataset_io(given.engine)
-        io.merge(self.rows(laid), given.path, given.strategy, given.keys, given.partitions, batch=batch, **writing)  # type: ignore[arg-type]
+    def _arguments(self, outputs: Sequence[TaskOutput]) -> dict[str, Any]:
+        """Zones are the session's by default. It is known only if the source has a column of TIMESTAMP."""
+        zone = next((output.zone for output in outputs if output.zone is not None), None)
+        return {"partition_timezone": zone, "source_timezone": zone, **self.options.arguments}
 
-    def append(self, laid: Sequence[Laid], mode: Any) -> None:
-        io, partitions, writing = dataset_io(self.options.engine), self.options.partitions, self._writing(laid)
-        if mode == "append":
-            self._check_zone_known(writing)
-        io.write_dataset(self.rows(laid), self.options.path, mode, partitions, **writing)
-
-    def _check_zone_known(self, writing: dict[str, Any]) -> None:
-        """INT96 holds TIMESTAMP to Spark; the engines of one machine would take TIMESTAMP_NTZ for UTC there."""
-        local = [field.name for field in self.schema if has_timestamp(field.type, zoned=False)]
-        if writing["source_timezone"] is not None or not local:
+    def _check_zone(self, arguments: dict[str, Any]) -> None:
+        """In Spark, INT96 is TIMESTAMP; PyArrow and DuckDB would store TIMESTAMP_NTZ there as if it were UTC."""
+        without_zone = [field.name for field in self.schema if has_timestamp(field.type, zoned=False)]
+        if arguments["source_timezone"] is not None or not without_zone:
             return
         for footer in read_footers(self.location, list_files(self.location), ()):
-            for name in footer.int96.intersection(local):
+            for name in footer.int96.intersection(without_zone):
                 raise SchemaMismatchError(
-                    f"Column {name!r} is TIMESTAMP_NTZ in the source and TIMESTAMP (INT96) in {footer.path}. Spark "
-                    "tells a data source no zone here. Give the option source_timezone, or cast the column."
+                    f"Column {name!r} is TIMESTAMP_NTZ in the source and TIMESTAMP (INT96) in {footer.path}. Spark did "
+                    "not pass the session's time zone to the data source. Set the option source_timezone, or cast the "
+                    "column."
                 )
 
-    def _writing(self, laid: Sequence[Laid]) -> dict[str, Any]:
-        """Zones are the session's, unless the options say otherwise. Only columns of instants bring it along."""
-        zone = next((one.zone for one in laid if one.zone is not None), None)
-        return {"partition_timezone": zone, "source_timezone": zone, **self.options.writing}
+
+def _arrow_field(field: StructField) -> pa.Field:
+    check_storable(field)
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except (PySparkException, ValueError) as error:  # ValueError for `array()`, whose elements have no type
+        raise SchemaMismatchError(
+            f"Column {field.name!r} of the source is {field.dataType.simpleString()}, which a data source cannot take "
+            f"from Spark: {error}. Cast it to another type, or use SparkDatasetIO."
+        ) from error
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task tells the commit."""
+    """What a task returns to the commit."""
 
-    laid: Laid | None
-
-
-def _laid(messages: Sequence[WriterCommitMessage | None]) -> list[Laid]:
-    return [m.laid for m in messages if isinstance(m, Message) and m.laid is not None]
+    output: TaskOutput | None
 
 
-class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, target: _Target, mode: str) -> None:
-        self._target, self._mode = target, mode
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        with our_words_first():
-            return Message(self._target.spool.lay(iterator, self._target.schema))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        laid = _laid(messages)
-        with our_words_first():
-            try:
-                if self._target.options.strategy is None:
-                    self._target.append(laid, self._mode)
-                else:
-                    self._target.merge(laid, None)
-            finally:
-                self._target.spool.clear(laid)
-                self._target.spool.clear_left_behind(own=False)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._target.spool.clear(_laid(messages))
+def _outputs(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
+    return [m.output for m in messages if isinstance(m, Message) and m.output is not None]
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class _TaskWriter:
+    """The part of a writer that runs on executors."""
+
     def __init__(self, target: _Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        with our_words_first():
-            return Message(self._target.spool.lay(iterator, self._target.schema))
+        with message_first():
+            return Message(self._target.folder.write(iterator, self._target.schema))
 
+
+class BatchWriter(_TaskWriter, DataSourceArrowWriter):
+    def __init__(self, target: _Target, mode: str) -> None:
+        super().__init__(target)
+        self._mode = mode
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        outputs = _outputs(messages)
+        with message_first():
+            try:
+                if self._target.options.strategy is None:
+                    self._target.write(outputs, self._mode)
+                else:
+                    self._target.merge(outputs, None)
+            finally:
+                self._target.folder.remove(outputs)
+                self._target.folder.remove_leftovers(at_once=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._target.folder.remove(_outputs(messages))
+
+
+class StreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark gives a batch again when it died before it heard of our commit; the ledger knows it."""
+        """Spark repeats a batch if it died before it recorded our commit. The ledger of the data set has it then."""
         stream = self._target.options.stream
         assert stream is not None
-        with our_words_first():
-            self._target.merge(_laid(messages), Batch(stream, batchId))
-        self._target.spool.clear_left_behind(own=True)
+        with message_first():
+            self._target.merge(_outputs(messages), Batch(stream, batchId))
+        self._target.folder.remove_leftovers(at_once=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._target.spool.clear_left_behind(own=True)
+        self._target.folder.remove_leftovers(at_once=True)
 
 
 # -- reading
@@ -232,7 +353,7 @@ class Reader(DataSourceReader):
         self._path, self._zone, self._schema = path, zone, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        with our_words_first():
+        with message_first():
             files = _open(self._path)
             missing = [name for name in self._schema.names if name not in files.schema.names]
             if missing:
@@ -241,38 +362,21 @@ class Reader(DataSourceReader):
             return [FilePartition(location, replace(footer, metadata=None)) for location, footer in files.files]
 
     def _check_zone(self, files: Files) -> None:
-        """Spark tells a data source no session, and so no zone."""
-        named = {name for _, footer in files.files for name in footer.partition if name not in footer.schema.names}
-        instants = [f.name for f in self._schema.fields if f.name in named and isinstance(f.dataType, TimestampType)]
-        if instants and self._zone is None:
+        """A data source has no session, and so does not know its time zone."""
+        in_paths = {name for _, footer in files.files for name in footer.partition if name not in footer.schema.names}
+        fields = [f.name for f in self._schema.fields if f.name in in_paths and isinstance(f.dataType, TimestampType)]
+        if fields and self._zone is None:
             raise ArgumentError(
-                f"Column {instants[0]!r} is asked for as timestamp, which folders name without a zone. Give the option "
-                "partition_timezone: what spark.sql.session.timeZone was when they were written."
+                f"Column {fields[0]!r} is a timestamp in your schema, but folder names have no time zone. Set the "
+                "option partition_timezone to the spark.sql.session.timeZone with which they were written."
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
-        with our_words_first():
-            for table in row_groups(partition.location, wanted, wanted.names, partition.footer, self._zone or "UTC"):
-                columns = [as_spark_has_it(column, field) for column, field in zip(table.columns, wanted, strict=True)]
-                yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=16_384)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with message_first():
+            yield from spark_batches(partition.location, schema, partition.footer, self._zone or "UTC")
 
 
-def _open(path: str) -> Any:
+def _open(path: str) -> Files:
     return open_files([path], Access(), read_footers)
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    return pa.schema([_arrow_field(field) for field in schema.fields])
-
-
-def _arrow_field(field: StructField) -> pa.Field:
-    check_carried(field)
-    try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
-    except (PySparkException, ValueError) as error:  # the latter of `array()`, whose elements have no type
-        raise SchemaMismatchError(
-            f"Column {field.name!r} of the source is {field.dataType.simpleString()}, which a data source cannot take "
-            f"from Spark: {error}. Cast it to another type, or use SparkDatasetIO."
-        ) from error

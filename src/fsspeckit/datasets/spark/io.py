@@ -1,12 +1,16 @@
-"""`SparkDatasetIO`."""
+"""`SparkDatasetIO`, and `BatchMerge` for streams."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from fsspeckit.core import merge as core
 from fsspeckit.core import validate
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
@@ -24,13 +28,14 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.spark import catalog
+from fsspeckit.datasets.spark.columns import quoted
 from fsspeckit.datasets.spark.engine import SparkEngine, operation
-from fsspeckit.datasets.spark.reading import executors_frame
-from fsspeckit.datasets.spark.session import Cluster, reaches, spark_path, start_session
-from fsspeckit.datasets.spark.source import open_files
-from fsspeckit.datasets.spark.stream import BatchMerge
+from fsspeckit.datasets.spark.files import open_files, read_frame
+from fsspeckit.datasets.spark.session import Cluster, spark_can_read, spark_path, start_session
 
-_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
+log = logging.getLogger("fsspeckit.spark")
+
+_ESCAPE_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
 
 
 class SparkDatasetIO(DatasetIO[Any]):
@@ -52,7 +57,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         scratch: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        # Every operation has an engine of its own (`_running`), so that threads may share this object.
+        # Threads may share this object: every operation has its own engine (`_running`).
         self._access = Access(filesystem, storage_options)
         self._spark, self._scratch = spark, scratch
 
@@ -163,40 +168,72 @@ class SparkDatasetIO(DatasetIO[Any]):
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """Read the data set as a Spark DataFrame; `filter` is a column expression or SQL text.
 
-        In a store, Spark reads with s3a if its jars and settings are there; otherwise fsspeckit's tasks read.
+        In an object store, Spark reads with s3a if its jars and settings are there; otherwise tasks read with PyArrow.
         """
         location = self._locate(path)
-        if not reaches(self.spark, location):
-            return self._read_by_executors(location, columns, filter)
+        if not spark_can_read(self.spark, location):
+            return self._read_in_tasks(location, columns, filter)
         infos = existing_files(location)
         partitioned = _is_partitioned(location, infos)
         with self._running("read", location) as engine:
             schemas = [footer.schema for footer in engine.footers(location, infos, ())]
-        alike = all(schema.equals(schemas[0]) for schema in schemas)
+        same_schema = all(schema.equals(schemas[0]) for schema in schemas)
         suffixes = {"parquet", *(info.path.rpartition(".")[2] for info in infos)}
-        reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not alike)
+        reader = self.spark.read.option("basePath", spark_path(location, "")).option("mergeSchema", not same_schema)
         reader = reader.option("pathGlobFilter", f"*.{{{','.join(sorted(suffixes))}}}")
-        if not partitioned:  # else Spark leaves out what lies in folders
+        if not partitioned:  # otherwise Spark skips files in subfolders
             reader = reader.option("recursiveFileLookup", True)
-        roots = [""] if _lists_alike(location, infos, suffixes) else [info.path for info in infos]
+        # When it refreshes a frame, Spark lists a folder again, but of single files it only skips the removed ones.
+        roots = [""] if _spark_lists_same(location, infos, suffixes) else [info.path for info in infos]
         try:
-            frame = reader.parquet(*(spark_path(location, root).translate(_GLOB) for root in roots))
-        except Exception as error:  # Java's own, with its whole stack
+            frame = reader.parquet(*(spark_path(location, root).translate(_ESCAPE_GLOB) for root in roots))
+        except Exception as error:  # a Java error, with its whole stack
             raise DatasetMergeError(
-                f"Spark cannot read {location.shown} as one table: {_reason(error)}. The pyarrow engine may.",
+                f"Spark cannot read {location.shown} as one table: {_reason(error)}. Try the pyarrow engine.",
                 operation="read",
             ) from error
         frame = frame if filter is None else frame.where(filter)
-        return frame if columns is None else frame.select([_quoted(name) for name in columns])
+        return frame if columns is None else frame.select([quoted(name) for name in columns])
 
-    def _read_by_executors(self, location: Location, columns: Sequence[str] | None, filter: Any) -> Any:
+    def _read_in_tasks(self, location: Location, columns: Sequence[str] | None, filter: Any) -> Any:
         existing_files(location)
         with self._running("read", location) as engine:
             files = open_files([location.shown], self._access, engine.footers)
-            zone = engine.partition_timezone
-            frame = executors_frame(engine.operation, files, columns if filter is None else None, zone)
-        frame = frame if filter is None else frame.where(filter)
-        return frame if columns is None or filter is None else frame.select([_quoted(name) for name in columns])
+            # The filter may use other columns than the caller wants.
+            read_columns = columns if filter is None else None
+            frame = read_frame(engine.operation, files, read_columns, engine.partition_timezone)
+        if filter is None:
+            return frame
+        frame = frame.where(filter)
+        return frame if columns is None else frame.select([quoted(name) for name in columns])
+
+
+@dataclass(frozen=True)
+class BatchMerge:
+    """The function for `writeStream.foreachBatch`: each micro-batch is a merge that is committed exactly once.
+
+    The commit records `app_id`, the query and the batch number in the files that it writes (`core.dataset.ledger`), so
+    record and rows are one commit. If Spark dies between our commit and its checkpoint, it repeats the batch. The
+    record shows that the batch is committed, and nothing is done, even if it now has other rows.
+
+    It holds no session, so that Spark Connect can send it to its server.
+    """
+
+    path: str
+    access: Access
+    app_id: str
+    request: core.Request
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        spark = frame.sparkSession
+        context = getattr(spark, "sparkContext", None)
+        # The id that a query keeps with its checkpoint; Spark Connect does not report it.
+        query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        location = self.access.locate(self.path)
+        request = replace(self.request, batch=Batch(self.app_id, batch_id, query_id))
+        with operation(Cluster(spark), self.access, "merge", location) as engine:
+            result = core.run(engine, location, frame, request)
+        log.info("batch %d of %s: %d inserted, %d updated", batch_id, self.app_id, result.inserted, result.updated)
 
 
 def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:
@@ -211,18 +248,14 @@ def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:
     return not outside
 
 
-def _lists_alike(location: Location, infos: Sequence[FileInfo], suffixes: set[str]) -> bool:
-    """Would Spark list the same files? A folder it lists anew after a merge; a file that is gone it passes over."""
-    seen = (f.path for f in location.storage.walk(location.root) if f.path.rpartition(".")[2] in suffixes)
-    return {p for p in seen if not p.rsplit("/", 1)[-1].startswith((".", "_"))} == {info.path for info in infos}
+def _spark_lists_same(location: Location, infos: Sequence[FileInfo], suffixes: set[str]) -> bool:
+    """Would Spark find exactly these files in the folder?"""
+    paths = (f.path for f in location.storage.walk(location.root) if f.path.rpartition(".")[2] in suffixes)
+    return {p for p in paths if not p.rsplit("/", 1)[-1].startswith((".", "_"))} == {info.path for info in infos}
 
 
 def _reason(error: Exception) -> str:
     """The first line of Java's message, or its last cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return [*lines[:1], *caused][-1].rstrip(".")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [*lines[:1], *causes][-1].rstrip(".")

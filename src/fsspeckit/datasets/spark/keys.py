@@ -1,7 +1,7 @@
-"""How keys are matched: looked up where the target's are read, or joined by Spark if they are many.
+"""How keys are matched: tasks look up few keys themselves, and Spark joins many.
 
-Few keys are what Spark itself would broadcast. Many are joined by Spark, key columns only. The hits go to batch files
-in the spool's store, and only counts come back.
+Keys are few if Spark would broadcast them. Of many keys, Spark joins the key columns only. Hits are written to batch
+files in the spool's store, and only counts return to the driver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from fsspeckit.core.actions import Actions
@@ -26,51 +25,48 @@ from fsspeckit.core.rows.spool import BATCH_ROWS, RowId, Spool
 from fsspeckit.core.rows.store import Store
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.spark.operation import Operation
-from fsspeckit.datasets.spark.session import (
-    OUTCOME,
-    TASKS_PER_CORE,
-    carried_errors,
-    collect,
-    mapped,
-    outcome,
+from fsspeckit.datasets.spark.session import TASKS_PER_CORE
+from fsspeckit.datasets.spark.tasks import (
+    RESULT_TYPES,
+    collect_results,
+    errors_from_executors,
+    map_in_arrow,
+    partition_result,
     spread,
 )
-from fsspeckit.datasets.spark.shared import Shared
 
 
-class LookedUpKeys:
-    """`core.match.key_index.KeySet` of few keys: they pass through the driver, as they do in a broadcast join."""
+class BroadcastKeys:
+    """`core.match.key_index.KeySet` of few keys: every task reads them all and looks up the target's keys in them."""
 
     def __init__(self, operation: Operation, spool: Spool) -> None:
         self._operation, self._spool = operation, spool
-        self._indexed = IndexedKeys(spool, operation.cluster.here)
+        self._indexed = IndexedKeys(spool, operation.cluster.local_engine)
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
         return self._indexed.duplicates()
 
     def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
         operation, spool, step = self._operation, self._spool, match_step(scans)
-        if not scans or operation.cluster.does_itself(step):
+        if not scans or operation.cluster.runs_on_driver(step):
             return self._indexed.match(location, scans, actions)
         operation.describe_step(step)
         weights = [scan_bytes(scan) for scan in scans]
         bins = spread(weights, operation.cluster.task_count(weights))
         tasks = [[(i, scans[i]) for i in members] for members in bins]
-        looked_up: list[_LookedUp] = operation.run("match", partial(_look_up, location, spool), tasks)
-        counts = {number: groups for task in looked_up for number, groups in task.counts.items()}
-        matched, moved = (
-            _either([getattr(task, name) for task in looked_up], spool.rows) for name in ("matched", "moved")
-        )
-        gone = np.flatnonzero(moved)
-        samples = spool.samples(spool.row_ids(gone[:5].tolist()))
+        by_task: list[_TaskMatches] = operation.run("match", partial(_look_up, location, spool), tasks)
+        counts = {number: groups for task in by_task for number, groups in task.counts.items()}
+        matched = _union_of_bitmaps([task.matched for task in by_task], spool.rows)
+        moved = np.flatnonzero(_union_of_bitmaps([task.moved for task in by_task], spool.rows))
+        samples = spool.samples(spool.row_ids(moved[:5].tolist()))
         rows = {scans[number].footer.path: counts[number] for number in sorted(counts)}
-        match = Match(rows, int(matched.sum()), len(gone), samples)
-        return MatchResult(match, _hits(spool, [task.hits for task in looked_up], scans))
+        match = Match(rows, int(matched.sum()), len(moved), samples)
+        return MatchResult(match, _hits(spool, [task.hits for task in by_task], scans))
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedUp:
-    """The matches of one task: counts by scan and row group, hits, and the matched and moved source rows as bits."""
+class _TaskMatches:
+    """The matches of one task: counts by scan and row group, hits, and bitmaps of the matched and moved source rows."""
 
     counts: dict[int, dict[int, int]]
     hits: HitFile
@@ -78,27 +74,26 @@ class _LookedUp:
     moved: bytes
 
 
-def _look_up(location: Location, spool: Spool, scans: list[tuple[int, Scan]]) -> _LookedUp:
-    """On an executor: the source's keys against the row groups of some files."""
+def _look_up(location: Location, spool: Spool, scans: list[tuple[int, Scan]]) -> _TaskMatches:
+    """On an executor: look up the keys of row groups of some files in the source's keys."""
     lookup, writer = KeyLookup(spool), spool.store.writer("hits")
     counts: dict[int, dict[int, int]] = {}
     for number, scan in scans:
         for batch in lookup.search(read_keys(location, scan, spool.shape), number):
             writer.write(batch)
             counts.setdefault(number, {})[batch.column("row_group")[0].as_py()] = batch.num_rows
-    return _LookedUp(
-        counts, HitFile(writer.finish(), frozenset(counts)), _packed(lookup.matched), _packed(lookup.moved)
-    )
+    hits = HitFile(writer.finish(), frozenset(counts))
+    return _TaskMatches(counts, hits, _compressed_bitmap(lookup.matched), _compressed_bitmap(lookup.moved))
 
 
-def _packed(rows: Any) -> bytes:
-    """Many tasks send one of these, but few rows are in more than one: compressed, all of them are about one bitmap."""
+def _compressed_bitmap(rows: Any) -> bytes:
+    """Every task sends a bitmap, but few rows are in more than one: compressed, all together have the size of one."""
     return zlib.compress(np.packbits(rows).tobytes(), level=1)
 
 
-def _either(packed: Sequence[bytes], rows: int) -> Any:
+def _union_of_bitmaps(compressed: Sequence[bytes], rows: int) -> Any:
     bits = np.zeros((rows + 7) // 8, dtype=np.uint8)
-    for bitmap in packed:
+    for bitmap in compressed:
         bits |= np.frombuffer(zlib.decompress(bitmap), dtype=np.uint8)
     return np.unpackbits(bits, count=rows).astype(bool)
 
@@ -110,13 +105,13 @@ def _hits(spool: Spool, hit_files: Iterable[HitFile], scans: Sequence[Scan]) -> 
 
 # -- many keys
 
-# A source row is one number for Spark, its part above: of a struct there is no `min` in a hash aggregate.
+# For Spark, a source row is one number, with the part in the upper bits: a hash aggregate has no `min` of structs.
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
 
 
 class JoinedKeys:
-    """`core.match.key_index.KeySet` of many keys. Hits are gathered by source part, in row order."""
+    """`core.match.key_index.KeySet` of many keys, joined by Spark. Hits are grouped by source part, in row order."""
 
     def __init__(self, operation: Operation, spool: Spool) -> None:
         self._operation, self._spool = operation, spool
@@ -129,10 +124,10 @@ class JoinedKeys:
         counted = (
             self._source_keys().groupBy(*names).agg(F.count(F.lit(1)).alias("times"), F.min("source").alias("first"))
         )
-        twice = counted.where("times > 1").select("first")
-        with carried_errors():
-            firsts = [row["first"] for row in twice.orderBy("first").limit(5).collect()]
-            count = twice.count() if len(firsts) == 5 else len(firsts)
+        duplicates = counted.where("times > 1").select("first")
+        with errors_from_executors():
+            firsts = [row["first"] for row in duplicates.orderBy("first").limit(5).collect()]
+            count = duplicates.count() if len(firsts) == 5 else len(firsts)
         return count, [(first >> _ROW_BITS, first & _ROW_MASK) for first in firsts]
 
     def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
@@ -141,25 +136,28 @@ class JoinedKeys:
         self._operation.describe_step(match_step(scans))
         weights = [part.rows for part in self._spool.parts]
         bins = spread(weights, min(len(weights), TASKS_PER_CORE * self._operation.cluster.parallelism))
-        gathered = _by_part(self._joined(location, scans, bins), len(bins))
-        writing = mapped(gathered, _write_hits(self._spool.store, self._operation.shared), OUTCOME)
-        written: list[_Written] = collect("match", writing)
-        moved = sorted(row for task in written for row in task.moved_samples)[:5]
-        hits = _hits(self._spool, [task.hits for task in written], scans)
+        joined, store = self._joined(location, scans, bins), self._spool.store
+        # All hits of a part in one task, in row order. Before Spark 4.1 hashing distributes the bins less evenly.
+        repartition = getattr(joined, "repartitionById", joined.repartition)
+        by_part = repartition(len(bins), F.col("bin")).sortWithinPartitions("source", "file", "row_group", "position")
+        write = partition_result(lambda batches: _store_hits(store, batches), self._operation.paths)
+        by_task: list[_WrittenHits] = collect_results("match", map_in_arrow(by_part, write, RESULT_TYPES))
+        moved = sorted(row for task in by_task for row in task.moved_samples)[:5]
+        hits = _hits(self._spool, [task.hits for task in by_task], scans)
         match = Match(
             self._counts(hits.hit_files, scans),
-            sum(task.matched for task in written),
-            sum(task.moved for task in written),
+            sum(task.matched for task in by_task),
+            sum(task.moved for task in by_task),
             self._spool.samples(moved),
         )
         return MatchResult(match, hits)
 
     def _joined(self, location: Location, scans: Sequence[Scan], bins: Sequence[Sequence[int]]) -> Any:
-        ours = self._source_keys(bins).withColumnsRenamed({name: f"s_{name}" for name in self._types})
-        theirs = self._target_keys(location, scans)
-        # Spark takes the output of a Python function for tiny; unhinted, it would broadcast either side.
+        source = self._source_keys(bins).withColumnsRenamed({name: f"s_{name}" for name in self._types})
+        target = self._target_keys(location, scans)
         on = [F.col(f"s_{name}") == F.col(name) for name in self._types if name.startswith("k")]
-        joined = theirs.join(ours.hint("merge"), on, "inner")
+        # Spark estimates the output of a Python function as tiny, and would broadcast one side without the hint.
+        joined = target.join(source.hint("merge"), on, "inner")
         moved = F.lit(False)
         for name in self._types:
             if name.startswith("p"):
@@ -167,7 +165,7 @@ class JoinedKeys:
         return joined.select("file", "row_group", "position", "source", "bin", moved.alias("moved"))
 
     def _source_keys(self, bins: Sequence[Sequence[int]] = ()) -> Any:
-        """The source's canonical columns as a DataFrame, with the row's number and the bin that its part is in."""
+        """The source's canonical columns as a DataFrame, with the number of the row and the bin of its part."""
         spool, names = self._spool, [*self._types, "source", "bin"]
         bin_of = {part: number for number, members in enumerate(bins) for part in members}
 
@@ -203,7 +201,7 @@ class JoinedKeys:
         return ", ".join(f"{name} {sql_type}" for name, sql_type in self._types.items())
 
     def _counts(self, hit_files: Sequence[HitFile], scans: Sequence[Scan]) -> Counts:
-        """Matched rows by file and row group, counted by Spark: there may be many of each."""
+        """Matched rows by file and row group. Spark counts them, since there may be many of each."""
         if not hit_files:
             return {}
         store = self._spool.store
@@ -213,7 +211,7 @@ class JoinedKeys:
                 yield from (batch.select(["file", "row_group"]) for batch in store.read(hit_files[number].batch_file))
 
         frame = self._operation.rows(read, [1] * len(hit_files), "file int, row_group int")
-        with carried_errors():
+        with errors_from_executors():
             counted = frame.groupBy("file", "row_group").count().collect()
         counts: Counts = {}
         for row in sorted(counted):
@@ -229,30 +227,15 @@ def _constant(value: int, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.int32()), length)
 
 
-def _by_part(joined: Any, count: int) -> Any:
-    """All hits of a part in one task, in row order. Before Spark 4.1 hashing spreads the bins less evenly."""
-    place = getattr(joined, "repartitionById", joined.repartition)
-    return place(count, F.col("bin")).sortWithinPartitions("source", "file", "row_group", "position")
-
-
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenHits:
     hits: HitFile
     matched: int
     moved: int
     moved_samples: tuple[RowId, ...]
 
 
-def _write_hits(store: Store, shared: Shared) -> Any:
-    def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        yield outcome(context.partitionId(), lambda: _store_hits(store, batches), shared)
-
-    return remote
-
-
-def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
+def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _WrittenHits:
     """On an executor: write hits, sorted by source row. A source row counts once, however often it matched."""
     writer, matched, moved, parts = store.writer("hits"), 0, 0, set()
     samples: list[RowId] = []
@@ -261,20 +244,20 @@ def _store_hits(store: Store, batches: Iterable[pa.RecordBatch]) -> _Written:
         if batch.num_rows == 0:
             continue
         source = batch.column("source").to_numpy()
-        place = [batch.column(name) for name in HITS.names[:3]]
-        columns = [*place, pa.array(source >> _ROW_BITS), pa.array(source & _ROW_MASK)]
+        target = [batch.column(name) for name in HITS.names[:3]]
+        columns = [*target, pa.array(source >> _ROW_BITS), pa.array(source & _ROW_MASK)]
         arrays = [column.cast(field.type) for column, field in zip(columns, HITS, strict=True)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=HITS))
-        fresh, last_matched = _distinct(source, last_matched)
-        gone, last_moved = _distinct(source[np.asarray(batch.column("moved"))], last_moved)
-        matched, moved = matched + len(fresh), moved + len(gone)
+        matched_rows, last_matched = _distinct(source, last_matched)
+        moved_rows, last_moved = _distinct(source[np.asarray(batch.column("moved"))], last_moved)
+        matched, moved = matched + len(matched_rows), moved + len(moved_rows)
         parts |= set(np.unique(source >> _ROW_BITS).tolist())
-        samples += [(row >> _ROW_BITS, row & _ROW_MASK) for row in gone[: 5 - len(samples)].tolist()]
-    return _Written(HitFile(writer.finish(), parts=frozenset(parts)), matched, moved, tuple(samples))
+        samples += [(row >> _ROW_BITS, row & _ROW_MASK) for row in moved_rows[: 5 - len(samples)].tolist()]
+    return _WrittenHits(HitFile(writer.finish(), parts=frozenset(parts)), matched, moved, tuple(samples))
 
 
 def _distinct(ordered: Any, last: int) -> tuple[Any, int]:
-    """The rows of a sorted run that were not seen before, and the last one."""
+    """The distinct values of a sorted array without `last`, and the last of them."""
     if not len(ordered):
         return ordered, last
     return ordered[np.diff(ordered, prepend=last) != 0], int(ordered[-1])

@@ -1,10 +1,12 @@
-"""One merge, plan, write or read under Spark: its name in Spark's UI, and the paths that executors must see."""
+"""One merge, plan, write or read under Spark: its jobs, their labels in Spark's UI, and its store on the driver."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,8 +16,17 @@ from fsspeckit.core.rows.exchange import Step
 from fsspeckit.core.rows.store import SharedFolder
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.spark.session import Cluster
-from fsspeckit.datasets.spark.shared import Shared, local_paths
 from fsspeckit.datasets.spark.store import DriverStore
+from fsspeckit.datasets.spark.tasks import (
+    RESULT_TYPES,
+    SharedPaths,
+    collect_results,
+    errors_in_messages,
+    local_paths,
+    map_in_arrow,
+    spread,
+    task_result,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,25 +35,27 @@ _DESCRIPTION = "spark.job.description"
 
 
 class Operation:
-    """What belongs to one operation and to no other of the same session.
+    """All state of one operation. Operations of the same session share none of it.
 
-    It is used by the thread that runs it: Spark keeps descriptions and tags of jobs per thread. Classic Spark shows
-    `fsspeckit merge orders: match 12 of 400 files` as the description of a job. Spark Connect has no descriptions,
-    so it is a tag there, by which jobs can be interrupted.
+    An operation belongs to the thread that runs it, since Spark keeps job descriptions and tags per thread. Classic
+    Spark shows `fsspeckit merge orders: match 12 of 400 files` as the description of a job. Spark Connect has no
+    descriptions, so the text is a tag there, by which jobs can be interrupted.
     """
 
     def __init__(self, cluster: Cluster, verb: str, target: Location) -> None:
         self.cluster, self.target = cluster, target
         in_store = target.in_store() is not None
-        self.shared = Shared((), local_paths(target.storage, target.root), target.shown * in_store)
+        self.paths = SharedPaths((), local_paths(target.storage, target.root), target.shown * in_store)
         self._title = f"fsspeckit {verb} {target.name}"
         self._context = getattr(cluster.spark, "sparkContext", None)
-        self._files, self._tag = 0, ""
+        self._target_files, self._tag = 0, ""
         self._store: DriverStore | None = None
+
+    # -- labels
 
     @contextlib.contextmanager
     def labelled(self) -> Iterator[None]:
-        """Jobs within the block are labelled; afterwards the user's own description is back."""
+        """Label the jobs within the block; restore the user's own description afterwards."""
         own = None if self._context is None else self._context.getLocalProperty(_DESCRIPTION)
         try:
             yield
@@ -50,25 +63,22 @@ class Operation:
             if self._context is not None:
                 self._context.setJobDescription(own)
             else:
-                self._tag_as("")
+                self._set_tag("")
 
     def describe(self, step: str) -> None:
-        """Label the jobs that come next in this thread."""
+        """Label the next jobs of this thread."""
         label = f"{self._title}: {step}"
         if self._context is not None:
             self._context.setJobDescription(label)
         else:
-            self._tag_as(label.replace(",", ""))
+            self._set_tag(label.replace(",", ""))
 
-    def _tag_as(self, tag: str) -> None:
+    def _set_tag(self, tag: str) -> None:
         if self._tag:
             self.cluster.spark.removeTag(self._tag)
         if tag:
             self.cluster.spark.addTag(tag)
         self._tag = tag
-
-    def describe_footers(self, count: int) -> None:
-        self.describe(f"read the footers of {_files(count)}")
 
     def describe_step(self, step: Step) -> None:
         """`match 12 of 400 files`, `write 1 new row`"""
@@ -77,48 +87,77 @@ class Operation:
         elif step.name == "deduplicate":
             self.describe(f"reduce {step.count:,} rows to one per key")
         else:
-            count = f"{step.count:,} of {_files(self._files)}" if self._files else _files(step.count)
-            self.describe(f"{step.name} {count}")
+            total = self._target_files or step.count
+            files = f"{total:,} file{'' if total == 1 else 's'}"
+            self.describe(f"{step.name} {step.count:,} of {files}" if self._target_files else f"{step.name} {files}")
 
-    def saw_files(self, location: Location, infos: Sequence[FileInfo]) -> None:
-        """The driver listed these files. If they are the target's, labels give their number and executors must see the
-        first."""
+    # -- what executors must see
+
+    def note_files(self, location: Location, infos: Sequence[FileInfo]) -> None:
+        """The driver listed these files. If they are the target's, labels show their number, and executors must see the
+        first one."""
         if location.root != self.target.root:
             return
-        self._files = len(infos)
-        if infos and self.shared.target:
-            self.shared = replace(self.shared, target=(location.root, location.at(infos[0].path)))
+        self._target_files = len(infos)
+        if infos and self.paths.target:
+            self.paths = replace(self.paths, target=(location.root, location.at(infos[0].path)))
 
-    def share(self, store: DriverStore) -> SharedFolder:
-        """Let executors see a store, from now on before every job."""
-        self._store, folder = store, store.share()
-        self.shared = replace(self.shared, scratch=local_paths(folder.storage, folder.folder))
+    def open_store(self, folder: Callable[[], SharedFolder]) -> DriverStore:
+        """The store for the rows of the source. `folder` makes the shared folder when a job first needs it."""
+        self._store = DriverStore(folder)
+        return self._store
+
+    def share_store(self) -> SharedFolder:
+        """Copy what the driver holds in memory to the shared folder, where executors read it."""
+        assert self._store is not None
+        folder = self._store.share()
+        self.paths = replace(self.paths, scratch=local_paths(folder.storage, folder.folder))
         return folder
 
-    def spooled(self, store: DriverStore) -> None:
-        """The rows are in this store; they are shared when a job needs them."""
-        self._store = store
-
-    def _share(self) -> None:
-        if self._store is not None:
-            self.share(self._store)
+    # -- jobs. Closures hold `paths`, not the operation, which cannot be pickled.
 
     def run(self, step: str, function: Callable[[Item], Result], tasks: Sequence[Item]) -> list[Result]:
-        self._share()
-        return self.cluster.run(step, function, tasks, self.shared)
+        """Apply `function` to each item in a task of its own; results are in order."""
+        if not tasks:
+            return []
+        if self._store is not None:
+            self.share_store()
+        paths, pickled = self.paths, [pickle.dumps(task) for task in tasks]
+
+        def call(task: int) -> Result:
+            return function(pickle.loads(pickled[task]))
+
+        def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield task_result(task, partial(call, task), paths)
+
+        frame = self.cluster.spark.range(0, len(tasks), 1, len(tasks))
+        return collect_results(step, map_in_arrow(frame, remote, RESULT_TYPES))
 
     def map(
         self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
     ) -> list[Result]:
-        self._share()
-        return self.cluster.map(step, function, items, weight, self.shared)
+        """Apply `function` to each item, in tasks of about equal weight; results are in order."""
+        weights = [weight(item) for item in items]
+        bins = spread(weights, self.cluster.task_count(weights))
+        tasks = [[items[i] for i in members] for members in bins]
+        by_task = self.run(step, lambda members: [function(item) for item in members], tasks)
+        by_item = {i: result for members, results in zip(bins, by_task) for i, result in zip(members, results)}
+        return [by_item[i] for i in range(len(items))]
 
     def rows(
         self, read: Callable[[int, list[int]], Iterator[pa.RecordBatch]], weights: Sequence[int], types: Any
     ) -> Any:
-        self._share()
-        return self.cluster.rows(read, weights, types, self.shared)
+        """A DataFrame of the rows that tasks read. `read` gets the number of the task and the numbers of its items."""
+        if self._store is not None:
+            self.share_store()
+        bins, paths = spread(weights, self.cluster.task_count(weights)), self.paths
 
+        def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with errors_in_messages(paths):
+                for batch in batches:
+                    for task in batch.column(0).to_pylist():
+                        yield from read(task, bins[task])
 
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
+        return map_in_arrow(self.cluster.spark.range(0, len(bins), 1, len(bins)), remote, types)

@@ -1,10 +1,11 @@
-"""Rows brought to their tasks by Spark's own shuffle, as Arrow in binary, so that its types never touch a value.
+"""Spark's own shuffle brings rows to their tasks, as Arrow in binary columns: Spark's types never touch a value.
 
-What an executor lost is computed again from the spool, which is durable. A payload is rows of one bucket; `task` is
-the bin of tasks that receives them. Every bin gets a record without rows, so that tasks which receive nothing run too.
+If an executor is lost, Spark computes its rows again from the spool, which is durable. A payload has rows of one
+bucket; `task` is the bin of tasks that receives them. Every bin gets a record without rows, so that tasks without rows
+run too.
 
-Spark hands records to Python in Arrow batches of so many records, 10,000 by default, however large they are. So a
-payload travels as several small records, whose size follows from that number: the session keeps its settings.
+Spark passes records to Python in Arrow batches of a fixed number of records, 10,000 by default, whatever their size. So
+a payload is cut into small records, whose size follows from that number. The setting itself is not changed.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from fsspeckit.core.rows.exchange import Bucketed, Buckets, Read, Send, Task
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.rows.store import LocalStore, one_batch
 from fsspeckit.datasets.spark.operation import Operation
-from fsspeckit.datasets.spark.session import OUTCOME, collect, mapped, outcome, spread
-from fsspeckit.datasets.spark.shared import Shared
+from fsspeckit.datasets.spark.tasks import RESULT_TYPES, collect_results, map_in_arrow, partition_result, spread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,12 +33,12 @@ _RECORD_NAMES = ["task", "bucket", "seq", "is_last", "payload"]
 _RECORD_TYPES = "task int, bucket int, seq bigint, is_last boolean, payload binary"
 _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PAYLOAD_BYTES = 1 << 20
-"""The schema of 200 columns takes 11 kB before any data: slivers are gathered."""
+"""Small tables of a bucket are gathered up to this size: the schema of 200 columns alone takes 11 kB."""
 GATHERED_BYTES = 64 << 20
 RECEIVED_BYTES = 64 << 20
 BATCH_BYTES = 32 << 20
-"""Of the Arrow batches in which Spark hands records to Python."""
-_NOTHING = -1
+"""The size of the Arrow batches in which Spark passes records to Python."""
+_NO_BUCKET = -1
 
 
 def shuffle(
@@ -58,21 +57,22 @@ def shuffle(
 
     def records(sender: int, parts: list[int]) -> Iterator[pa.RecordBatch]:
         if sender == 0:
-            yield from (_records_of(number, _NOTHING, 0, b"", record_bytes) for number in range(len(bins)))
+            yield from (_records_of(number, _NO_BUCKET, 0, b"", record_bytes) for number in range(len(bins)))
         yield from sent(sender, send(sorted(parts), None), bin_of, record_bytes)
 
     records_frame = operation.rows(records, [part.bytes for part in spool.parts], _RECORD_TYPES)
-    # Hashing, before Spark 4.1, may put several bins into one partition and none into another.
-    place = getattr(records_frame, "repartitionById", records_frame.repartition)
-    placed = place(len(bins), F.col("task")).sortWithinPartitions("task", "bucket", "seq")
-    receiver = _receiver(receive, [task.item for task in tasks], bins, operation.shared)
-    received = collect(step, mapped(placed, receiver, OUTCOME))
-    results = {number: result for some in received for number, result in some.items()}
+    # Before Spark 4.1, hashing may put several bins into one partition and none into another.
+    repartition = getattr(records_frame, "repartitionById", records_frame.repartition)
+    shuffled = repartition(len(bins), F.col("task")).sortWithinPartitions("task", "bucket", "seq")
+    items = [task.item for task in tasks]
+    receiver = partition_result(lambda batches: _receive(batches, receive, items, bins), operation.paths)
+    received = collect_results(step, map_in_arrow(shuffled, receiver, RESULT_TYPES))
+    results = {number: result for partition in received for number, result in partition.items()}
     return [results[number] for number in range(len(tasks))]
 
 
 def _record_bytes(records_per_batch: int) -> int:
-    """How large a record may be, so that a batch of them has about `BATCH_BYTES`. 0 records means without bound.
+    """The size of a record, so that a batch of them has about `BATCH_BYTES`. 0 records means no bound.
 
     >>> _record_bytes(10_000), _record_bytes(1), _record_bytes(0) == PAYLOAD_BYTES
     (3355, 1048576, True)
@@ -86,7 +86,7 @@ def _record_bytes(records_per_batch: int) -> int:
 
 
 def sent(sender: int, bucketed: Bucketed, bin_of: dict[int, int], record_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Rows gathered by bucket until they are worth a payload, and no more of them than fit in memory."""
+    """Gather rows by bucket until they fill a payload, or all buckets together have `GATHERED_BYTES`."""
     gathered: dict[int, list[pa.Table]] = {}
     sizes: dict[int, int] = {}
     seq = sender << 32
@@ -96,18 +96,18 @@ def sent(sender: int, bucketed: Bucketed, bin_of: dict[int, int], record_bytes: 
         sizes[bucket] = sizes.get(bucket, 0) + table.nbytes
         full = list(sizes) if sum(sizes.values()) >= GATHERED_BYTES else [bucket] * (sizes[bucket] >= PAYLOAD_BYTES)
         for done in full:
-            batch = _records_of(bin_of[done], done, seq, _packed(gathered.pop(done)), record_bytes)
+            batch = _records_of(bin_of[done], done, seq, _payload(gathered.pop(done)), record_bytes)
             del sizes[done]
             seq += batch.num_rows
             yield batch
     for bucket, tables in gathered.items():
-        batch = _records_of(bin_of[bucket], bucket, seq, _packed(tables), record_bytes)
+        batch = _records_of(bin_of[bucket], bucket, seq, _payload(tables), record_bytes)
         seq += batch.num_rows
         yield batch
 
 
 def _records_of(task: int, bucket: int, seq: int, payload: bytes, record_bytes: int) -> pa.RecordBatch:
-    """A payload in records of at most `record_bytes`, numbered in order."""
+    """Cut a payload into records of at most `record_bytes`, numbered in order."""
     pieces = [payload[i : i + record_bytes] for i in range(0, len(payload), record_bytes)] or [b""]
     count = len(pieces)
     constants = [pa.repeat(pa.scalar(value, pa.int32()), count) for value in (task, bucket)]
@@ -116,25 +116,12 @@ def _records_of(task: int, bucket: int, seq: int, payload: bytes, record_bytes: 
     return pa.RecordBatch.from_arrays(columns, _RECORD_NAMES)
 
 
-def _packed(tables: list[pa.Table]) -> bytes:
+def _payload(tables: list[pa.Table]) -> bytes:
     sink = pa.BufferOutputStream()
     batch = one_batch(pa.concat_tables(tables))
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
-
-
-def _receiver(
-    receive: Callable[[Item, Read], Any], items: Sequence[Item], bins: Sequence[Sequence[int]], shared: Shared
-) -> Any:
-    def remote(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        yield outcome(context.partitionId(), lambda: _receive(batches, receive, items, bins), shared)
-        for _ in batches:  # an error ends the reading early, but Spark wants its rows taken
-            pass
-
-    return remote
 
 
 def _receive(
@@ -143,19 +130,18 @@ def _receive(
     items: Sequence[Item],
     bins: Sequence[Sequence[int]],
 ) -> dict[int, Any]:
-    """The results of the tasks of every bin whose records arrive here; records come in the order of the bins."""
+    """Run the tasks of every bin whose records are in this partition. Records are sorted by bin."""
     results: dict[int, Any] = {}
-    for number, arrived in groupby(_payloads(batches), key=itemgetter(0)):
+    for number, payloads in groupby(_payloads(batches), key=itemgetter(0)):
         with closing(LocalStore(RECEIVED_BYTES, _spill_folder)) as store:
-            dealt = Buckets.of(
-                store, ((bucket, _table(payload)) for _, bucket, payload in arrived if bucket != _NOTHING)
-            )
-            results |= {i: receive(items[i], dealt.read) for i in bins[number]}
+            tables = ((bucket, _table(payload)) for _, bucket, payload in payloads if bucket != _NO_BUCKET)
+            buckets = Buckets.of(store, tables)
+            results |= {i: receive(items[i], buckets.read) for i in bins[number]}
     return results
 
 
 def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
-    """Task, bucket and payload, put together again: its records come one after the other."""
+    """Task, bucket and payload, joined from its records, which follow each other."""
     pieces: list[bytes] = []
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in _RECORD_NAMES]
@@ -171,5 +157,5 @@ def _table(payload: bytes) -> pa.Table:
 
 
 def _spill_folder() -> str | None:
-    """Where Spark lets its Python workers spill to."""
+    """The folder to which Spark's Python workers spill."""
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None

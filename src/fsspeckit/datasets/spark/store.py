@@ -1,4 +1,4 @@
-"""Where the spool of a Spark merge is: few rows in the driver's memory, many in a folder that executors share."""
+"""The store of a Spark merge on the driver: few rows stay in memory, many are in a folder that executors share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fsspeckit.core.rows.store import BatchFile, BatchFileWriter, LocalStore, Sh
 
 
 class DriverStore:
-    """Batch files that the driver writes stay in its memory, and are copied to the shared folder when a job needs them.
+    """Batch files that the driver writes stay in its memory until a job needs them in the shared folder.
 
-    Executors get the shared folder, since a pickled `DriverStore` is its folder. The driver reads there what executors
+    Executors get the shared folder: a `DriverStore` is pickled as its folder. The driver reads there what executors
     wrote. The folder is made when it is first needed.
     """
 
@@ -24,28 +24,28 @@ class DriverStore:
         self._shared: SharedFolder | None = None
         self._memory = LocalStore(sys.maxsize)
         self._in_memory: set[str] = set()
-        self._unshared: list[BatchFile] = []
+        self._to_copy: list[BatchFile] = []
 
     def writer(self, prefix: str) -> BatchFileWriter:
         return _DriverWriter(self, self._memory.writer(prefix))
 
     def finished(self, file: BatchFile) -> None:
         self._in_memory.add(file.name)
-        self._unshared.append(file)
+        self._to_copy.append(file)
 
     def read(self, file: BatchFile, numbers: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         if file.name in self._in_memory:
             return self._memory.read(file, numbers)
-        assert self._shared is not None, "executors wrote it"
+        assert self._shared is not None, "an executor wrote it"
         return self._shared.read(file, numbers)
 
     def share(self) -> SharedFolder:
-        """Copy what executors cannot see yet; call it before every job."""
+        """Copy the files that executors cannot see yet. Called before every job."""
         if self._shared is None:
             self._shared = self._folder()
-        while self._unshared:
-            self._shared.copy(self._unshared[0], self._memory.read(self._unshared[0]))
-            del self._unshared[0]
+        while self._to_copy:
+            self._shared.copy(self._to_copy[0], self._memory.read(self._to_copy[0]))
+            del self._to_copy[0]
         return self._shared
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class DriverStore:
             self._shared.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        assert self._shared is not None and not self._unshared, "`share` comes before every job"
+        assert self._shared is not None and not self._to_copy, "call `share` before every job"
         return SharedFolder, (self._shared.storage, self._shared.folder, self._shared.temporary)
 
 

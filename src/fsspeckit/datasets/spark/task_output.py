@@ -1,0 +1,111 @@
+"""Rows that the tasks of a data source write for the commit on the driver: Arrow files in a folder beside the data set.
+
+The first task makes the folder; the commit or the abort removes it. The next commit removes what a killed job left: the
+folders of its own stream at once, others when they are a day old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from fsspeckit.core.errors import DatasetMergeError
+from fsspeckit.core.rows.store import SharedFolder
+from fsspeckit.core.storage import LocalStorage, Location
+
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """A file of rows that a task wrote. `zone` is the session's, which only columns of TIMESTAMP reveal."""
+
+    path: str
+    rows: int
+    bytes: int
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFolder:
+    """The folder of one job, `base/<prefix><unique>`."""
+
+    base: str
+    prefix: str
+    folder: str
+
+    @classmethod
+    def beside(cls, location: Location, stream: str | None, scratch: str | None) -> OutputFolder:
+        """In `scratch`, or in the nearest existing folder above the data set: a refused write leaves no folder."""
+        base = scratch or location.parent
+        while not os.path.isdir(base):
+            base = os.path.dirname(base)
+        prefix = f".fsspeckit-spool-{location.name}-"
+        if stream is not None:
+            prefix += f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}-"
+        return cls(base, prefix, os.path.join(base, prefix + uuid.uuid4().hex))
+
+    def write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> TaskOutput | None:
+        """On an executor: write the rows of a task, if it has any."""
+        if not os.path.isdir(self.base):
+            raise DatasetMergeError(
+                f"Spark's executors do not see {self.base}. Driver and executors must share the file system of the "
+                "data set, under the same path; or pass a folder that they share as the option scratch.",
+                operation="spark",
+            )
+        os.makedirs(self.folder, exist_ok=True)
+        writer, zone = SharedFolder(LocalStorage(), self.folder).writer("rows"), None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            zone = next((f.type.tz for f in batch.schema if pa.types.is_timestamp(f.type) and f.type.tz), None)
+            for piece in pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches():
+                writer.write(piece)
+        file = writer.finish()
+        return TaskOutput(os.path.join(self.folder, file.name), file.rows, file.bytes, zone) if file.rows else None
+
+    def remove(self, outputs: Iterable[TaskOutput]) -> None:
+        """After commit or abort. Folders of other jobs stay: their tasks may still write."""
+        for folder in {os.path.dirname(output.path) for output in outputs} | {self.folder}:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_leftovers(self, at_once: bool) -> None:
+        """Folders of killed jobs with the same prefix: `at_once` if no other job uses it, otherwise after a day."""
+        for folder in Path(self.base).glob(f"{self.prefix}*"):
+            if at_once or time.time() - _modified(folder) > _DAY:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _modified(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def read_outputs(outputs: Iterable[TaskOutput], schema: pa.Schema) -> pa.RecordBatchReader:
+    """On the driver: the rows of all tasks."""
+    paths = [output.path for output in outputs]
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        raise DatasetMergeError(
+            f"Spark's executors wrote {missing[0]}, but the driver does not see it. They must share the file system of "
+            "the data set; or pass a folder that they share as the option scratch.",
+            operation="spark",
+        )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with pa.OSFile(path) as source:
+                reader = pa.ipc.open_file(source)
+                yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
