@@ -12,7 +12,6 @@ from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.datasets.files import existing_files
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -23,6 +22,7 @@ from fsspeckit.datasets.options import (
     Strategy,
     check_known,
 )
+from fsspeckit.datasets.sources import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.engine import SparkEngine, operation
 from fsspeckit.datasets.spark.reading import executors_frame

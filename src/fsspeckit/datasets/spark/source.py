@@ -24,8 +24,7 @@ from fsspeckit.core.values.calendars import corrected
 from fsspeckit.core.values.collations import check_keys
 from fsspeckit.core.values.schema import unify_footers, unify_sources
 from fsspeckit.core.values.zones import mark_int96
-from fsspeckit.datasets.files import path_fields
-from fsspeckit.datasets.sources import data_files, is_paths, to_reader
+from fsspeckit.datasets.sources import data_files, is_paths, path_fields, to_reader
 from fsspeckit.datasets.spark import session
 from fsspeckit.datasets.spark.columns import collated, frame_schema, is_frame, plainly_named, relaxed
 from fsspeckit.datasets.spark.operation import Operation
