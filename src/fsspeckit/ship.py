@@ -1,6 +1,6 @@
-"""The zip that Spark's executors need: this package and fsspec, both plain Python.
+"""The zip for Spark's executors: this package and fsspec, both pure Python.
 
-PyArrow, NumPy and pandas hold compiled code and cannot be imported from a zip; Spark's own Arrow functions need them on
+PyArrow, NumPy and pandas contain compiled code and cannot be imported from a zip. Spark's Arrow functions need them on
 the executors anyway.
 """
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("fsspeckit", "fsspec")
-# The same bytes for the same files, whenever it is made.
+# A fixed time, so that the zip is reproducible.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def make_zip(file: str | Path) -> int:
-    """Write the zip for `--py-files` or `addArtifacts`; returns its size."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+    """Write the zip for `--py-files` or `addArtifacts` and return its size."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for name, content in _modules(resources.files(package), package):
-                made.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
+                archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
     return Path(file).stat().st_size
 
 
 def _modules(folder: Any, name: str) -> Iterator[tuple[str, bytes]]:
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
-        inside = f"{name}/{entry.name}"
+        path = f"{name}/{entry.name}"
         if entry.is_dir() and entry.name not in ("__pycache__", "tests"):
-            yield from _modules(entry, inside)
+            yield from _modules(entry, path)
         elif entry.name.endswith((".py", "py.typed")):
-            yield inside, entry.read_bytes()
+            yield path, entry.read_bytes()
