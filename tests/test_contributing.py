@@ -1,8 +1,10 @@
-"""CONTRIBUTING.md is true: its map names every room and no other, and its layers are those that are enforced."""
+"""The code map in CONTRIBUTING.md names every package and module, in the order of imports; paths in documents exist."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspeckit
@@ -14,37 +16,66 @@ TEXT = (REPOSITORY / "CONTRIBUTING.md").read_text()
 DECISIONS = REPOSITORY / "docs/decisions"
 
 
-def rooms() -> set[str]:
-    """Packages, and modules that stand in none. `core` and `datasets` are floors, with rooms of their own."""
-    floors = [ROOT, ROOT / "core", ROOT / "datasets"]
-    modules = {file for floor in floors for file in floor.glob("*.py") if not file.name.startswith("__")}
-    packages = {file.parent for floor in floors for file in floor.glob("*/__init__.py")} - set(floors)
+def packages_and_modules() -> set[str]:
+    """All packages but `core` and `datasets`, and the modules that are in none of them."""
+    folders = [ROOT, ROOT / "core", ROOT / "datasets"]
+    modules = {file for folder in folders for file in folder.glob("*.py") if not file.name.startswith("__")}
+    packages = {file.parent for folder in folders for file in folder.glob("*/__init__.py")} - set(folders)
     return {str(file.relative_to(ROOT)) for file in modules} | {f"{p.relative_to(ROOT)}/" for p in packages}
 
 
-def test_the_map_names_every_room_and_no_other() -> None:
+def test_the_map_names_every_package_and_module() -> None:
     firsts = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
     named = [name for first in firsts for name in re.findall(r"`([^`]+)`", first)]
-    assert sorted(named) == sorted(rooms())
+    assert sorted(named) == sorted(packages_and_modules())
 
 
-def test_modules_that_the_map_names_within_rooms_are_there() -> None:
-    """`keys`, `footers`: a word in backquotes that is a module's name in one row is a module of that room."""
-    modules = {file.stem for file in ROOT.rglob("*.py")}
-    astray = [
-        f"{room}{word}"
-        for room, what in re.findall(r"^\| `(core/\w+/)` \|(.*)\|$", TEXT, re.MULTILINE)
-        for word in re.findall(r"`([a-z_]+)`", what)
-        if word not in modules or not (ROOT / room / f"{word}.py").exists()
+def test_modules_that_the_map_names_exist() -> None:
+    """In the row of `core/values/`, `keys` means `core/values/keys.py`."""
+    missing = [
+        f"{package}{word}"
+        for package, contents in re.findall(r"^\| `(core/\w+/)` \|(.*)\|$", TEXT, re.MULTILINE)
+        for word in re.findall(r"`([a-z_0-9]+)`", contents)
+        if not (ROOT / package / f"{word}.py").exists()
     ]
-    assert astray == []
+    assert missing == []
 
 
-def test_the_layers_are_those_that_are_enforced() -> None:
-    block = TEXT.split("From the ground up", 1)[1].split("\n\n")[1]
-    layers = [set(line.strip().split(", ")) for line in block.splitlines()]
-    assert layers[: len(LAYERS)] == LAYERS
-    assert layers[len(LAYERS) :] == [{"datasets"}, {"api", "cli", "report", "ship", "utils"}]
+def imported_names(file: Path) -> Iterator[str]:
+    """`fsspeckit.core.merge.run` for `from fsspeckit.core.merge import run`, imports in functions included."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_a_row_of_the_map_imports_only_from_rows_above() -> None:
+    rows = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in TEXT.splitlines() if line.startswith("| `")]
+    ranks = {re.sub(r"\.py$|/$", "", name): rank for rank, names in enumerate(rows) for name in names}
+
+    def row_of(path: str) -> str | None:
+        return next((row for row in ranks if f"{path}/".startswith(f"{row}/")), None)
+
+    imports = {
+        (row_of(str(file.relative_to(ROOT).with_suffix(""))), row_of(name.removeprefix("fsspeckit.").replace(".", "/")))
+        for file in ROOT.rglob("*.py")
+        for name in imported_names(file)
+        if name.startswith("fsspeckit.")
+    }
+    assert {(row, other) for row, other in imports if row and other and ranks[other] > ranks[row]} == {
+        ("core/values", "core/model"),  # these two, and `footer_columns`, know each other
+        ("core/model", "core/footer_columns"),
+        ("core/incremental", "datasets/pyarrow"),  # when it is called: see test_imports
+        ("datasets/spark", "api"),
+    }
+
+
+def test_the_map_is_in_the_order_of_the_enforced_layers() -> None:
+    rows = re.findall(r"^\| `core/(\w+)(?:\.py|/)` \|", TEXT, re.MULTILINE)
+    layers = {name: number for number, layer in enumerate(LAYERS) for name in layer}
+    assert sorted(rows) == sorted(layers)
+    assert rows == sorted(rows, key=lambda name: layers[name])
 
 
 def test_paths_that_the_documents_name_exist() -> None:

@@ -81,12 +81,12 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# fsspec takes every variable that begins like its name for one of its own, and says that it does not know ours.
+# fsspec warns about our environment variables, because their names start with its own prefix.
 warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", UserWarning, r"fsspec\.config")
 
-# Not in `__all__`: their libraries may not be installed, and `from fsspeckit import *` is to work all the same.
+# Not in `__all__`, so that `from fsspeckit import *` works without their libraries.
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("merge", "plan", "read", "recover"), "api"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
@@ -97,10 +97,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names load their module when they are first asked for, so that the command line starts at once."""
+    """Import the module of a name on first use, so that the command line starts fast."""
     if name not in __all__ and name not in _ENGINES:
         raise AttributeError(f"module 'fsspeckit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fsspeckit.{_HOMES.get(name, 'core.model')}"), name)
+    return getattr(importlib.import_module(f"fsspeckit.{_MODULES.get(name, 'core.model')}"), name)
 
 
 def __dir__() -> list[str]:

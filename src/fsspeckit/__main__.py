@@ -1,4 +1,4 @@
-"""`python -m fsspeckit` is `fsspeckit`."""
+"""`python -m fsspeckit` runs the command line."""
 
 from fsspeckit.cli import main
 

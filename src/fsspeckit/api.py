@@ -17,11 +17,7 @@ from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENGINES = {
-    "pyarrow": "PyArrowDatasetIO",
-    "duckdb": "DuckDBDatasetIO",
-    "spark": "SparkDatasetIO",
-}
+_ENGINES = {"pyarrow": "PyArrowDatasetIO", "duckdb": "DuckDBDatasetIO", "spark": "SparkDatasetIO"}
 _NEEDS = {"duckdb": "'duckdb>=1.1.3'", "spark": "'pyspark[connect]>=4.0,<5' 'pandas>=2.2,<3'"}
 
 
@@ -45,8 +41,8 @@ def dataset_io(
         raise ArgumentError(
             f"The {engine} engine is not installed ({error}). Run: pip install {_NEEDS[engine]}"
         ) from error
-    made: Callable[..., DatasetIO[Any]] = getattr(module, _ENGINES[engine])
-    return made(filesystem=filesystem, storage_options=storage_options, **options)
+    create: Callable[..., DatasetIO[Any]] = getattr(module, _ENGINES[engine])
+    return create(filesystem=filesystem, storage_options=storage_options, **options)
 
 
 def merge(
@@ -129,8 +125,8 @@ def plan(
     >>> plan.updated, [(file.action, file.matched_rows) for file in plan.files]
     (1, [('rewrite', 1)])
     """
-    look: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan
-    return look(data, path, strategy, key_columns, partition_columns, **options)
+    run: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan
+    return run(data, path, strategy, key_columns, partition_columns, **options)
 
 
 @overload
@@ -191,7 +187,7 @@ def recover(
 ) -> list[str]:
     """Finish an interrupted commit in the data set at `path`, and remove the temporary files of killed writers.
 
-    Returns one line for each thing that was done. A recorded commit is finished if every file is as the commit expects.
+    Returns one line for each step that was taken. A recorded commit is finished if every file is as the commit expects.
     Otherwise nothing is changed and `CommitUnfinishedError` reports the differences: `finish` then applies the commit
     anyway, and `discard` gives it up. `forget_stream` names a stream whose record is dropped, if the stream has been
     idle for seven days.

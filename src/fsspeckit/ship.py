@@ -1,7 +1,7 @@
-"""The zip for Spark's executors: this package and fsspec, both plain Python.
+"""The zip for Spark's executors: this package and fsspec, both pure Python.
 
-PyArrow, NumPy and pandas have compiled code and cannot be imported from a zip. Executors must have them installed for
-Spark's own Arrow functions anyway.
+PyArrow, NumPy and pandas contain compiled code and cannot be imported from a zip. Spark's Arrow functions need them on
+the executors anyway.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("fsspeckit", "fsspec")
-# A fixed time makes the zip reproducible.
+# A fixed time, so that the zip is reproducible.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def make_zip(file: str | Path) -> int:
-    """Write the zip for `--py-files` or `addArtifacts`, and return its size."""
+    """Write the zip for `--py-files` or `addArtifacts` and return its size."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for name, content in _modules(resources.files(package), package):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fsspeckit.cli import demo, sample
+from fsspeckit.cli import demo
 from fsspeckit.cli.commands import cli
 from fsspeckit.core.errors import DatasetMergeError
 
@@ -63,6 +63,6 @@ def test_a_demo_that_is_not_true_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sample_is_what_the_demo_says() -> None:
-    changes = sample.changes()
+    changes = demo.changes()
     assert changes.num_rows == 76
     assert changes.column("status").to_pylist().count("returned") == 60

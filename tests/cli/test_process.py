@@ -42,7 +42,7 @@ with writing(locate("lake")) as session:
 
 NOBODY = """
 import os
-import fsspeckit.cli.commands, fsspeckit.datasets.pyarrow, fsspeckit.report.serial, fsspeckit.report.terminal
+import fsspeckit.cli.commands, fsspeckit.datasets.pyarrow, fsspeckit.report.terminal
 os.setuid(65534)
 fsspeckit.cli.main()
 """

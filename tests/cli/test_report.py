@@ -15,11 +15,10 @@ import pytest
 from rich.console import Console
 
 from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
-from fsspeckit.report.html import MOST_FILES, page
+from fsspeckit.report.html import MAX_FILES, page
 from fsspeckit.report.inspection import inspect
-from fsspeckit.report.summary import plan_groups, result_groups, written
-from fsspeckit.report.terminal import MANY_FILES, PlanView, ResultView
-from fsspeckit.report.text import cells, size
+from fsspeckit.report.summary import plan_groups, result_groups, size, written
+from fsspeckit.report.terminal import MANY_FILES, PlanView, ResultView, cells
 from support import write_lake
 
 
@@ -149,7 +148,7 @@ def test_html_escapes_paths() -> None:
 
 def test_html_stays_small() -> None:
     text = page(a_plan({"prune": 5000}), "lake")
-    assert text.count(".parquet") == MOST_FILES
+    assert text.count(".parquet") == MAX_FILES
     assert "The first 1,000 of 5,000" in text
 
 

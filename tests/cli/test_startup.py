@@ -11,8 +11,8 @@ import pytest
 
 import fsspeckit.cli
 
-FIRST = ["__init__", "commands", "group", "options", "output", "sources"]
-LIGHT = {"click", "fsspeckit", "fsspeckit.cli.group", "fsspeckit.cli.options", "fsspeckit.cli.output"}
+FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources"]
+LIGHT = {"click", "fsspeckit", "fsspeckit.cli.exit_codes", "fsspeckit.cli.options", "fsspeckit.cli.output"}
 LIGHT |= {"fsspeckit.cli.sources", "fsspeckit.cli.commands", "fsspeckit.core", "fsspeckit.datasets.options"}
 
 

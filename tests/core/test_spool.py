@@ -218,7 +218,7 @@ def test_less_at_a_time_when_memory_is_short(tmp_path: Path, monkeypatch: pytest
     """A MERGE of too many rows at once runs out of memory; a quarter of them does not."""
     lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": range(100), "x": ["old"] * 100})})
     monkeypatch.setattr(keys, "MERGE_ROWS", 64)
-    monkeypatch.setattr(keys, "LEAST_MERGE_ROWS", 2)
+    monkeypatch.setattr(keys, "MIN_MERGE_ROWS", 2)
     sizes: list[int] = []
 
     def note(self: Recording, text: str) -> None:

@@ -52,7 +52,7 @@ def test_only_keys_that_could_meet_one_are_kept(
 
     monkeypatch.setattr(Workspace, "insert", noting)
     if not few:
-        monkeypatch.setattr(keys, "FEW_ROWS", -1)
+        monkeypatch.setattr(keys, "SMALL_SOURCE_ROWS", -1)
     lake = write_lake(tmp_path / "lake", {"f.parquet": target})
     result = DuckDBDatasetIO().merge(source, lake, "upsert", key_columns)
     changed = {row["x"] for row in rows(lake)}

@@ -1,7 +1,7 @@
 """Sources that are queries: one at a time on a connection, and whole or not at all.
 
 DuckDB before version 2 ends a stream without a word when something else runs on its connection; DuckDB 2 refuses the
-other statement. `MAY_BE_CUT` tells which one is under test.
+other statement. `NEEDS_MARKER` tells which one is under test.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from fsspeckit.core import local_engine as local
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine
 from fsspeckit.datasets.duckdb import io as io_module
-from fsspeckit.datasets.duckdb.query import MAY_BE_CUT
-from fsspeckit.datasets.duckdb.source import Sql, open_source
+from fsspeckit.datasets.duckdb.source import NEEDS_MARKER, Sql, open_source
 from recording import Recording, in_transaction
 from support import fingerprint, rows, write_lake
 
@@ -63,7 +62,7 @@ def test_a_result_that_the_user_has_not_read_to_its_end(lake: str) -> None:
     con, before = duckdb.connect(), fingerprint(lake)
     result = con.execute("SELECT * FROM range(100000)")
     first = result.fetchmany(10)
-    if MAY_BE_CUT:
+    if NEEDS_MARKER:
         assert upsert(con, lake).source_count == ROWS
         assert len(first) + len(result.fetchall()) < 100_000
     else:
@@ -98,7 +97,7 @@ def test_a_statement_of_the_user_meanwhile(way: Any, lake: str, monkeypatch: pyt
             refused.append(error)
 
     interfere(monkeypatch, meanwhile)
-    if MAY_BE_CUT:
+    if NEEDS_MARKER:
         with pytest.raises(DatasetMergeError, match=r"cut short.*connection\.cursor\(\)\)\.$"):
             way(con, lake)
         assert fingerprint(lake) == before
@@ -139,7 +138,7 @@ def test_one_within_the_other_is_no_deadlock(tmp_path: Path) -> None:
     con = duckdb.connect()
     outer: Any = open_source(Sql(SQL), con, Access())
     try:
-        if MAY_BE_CUT:
+        if NEEDS_MARKER:
             assert upsert(con, tmp_path / "lake").inserted == ROWS
             with pytest.raises(duckdb.Error, match="cut short"):
                 list(outer.rows())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from fsspeckit import DatasetMergeError
 from fsspeckit.api import engine_for, merge
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO, source
 from support import rows, write_lake
 
 CON = duckdb.connect()
@@ -114,11 +115,17 @@ def test_a_stream_is_read_once_and_never_as_a_whole(lake: str) -> None:
 
 
 def test_a_relation_is_not_made_a_table(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsspeckit.datasets import sources
+    read, sizes = source.Query.batches, list[int]()
 
-    monkeypatch.setattr(sources, "to_table", lambda *a: pytest.fail("read as a whole"))
+    def counting(query: source.Query) -> Iterator[pa.RecordBatch]:
+        for batch in read(query):
+            sizes.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(source.Query, "batches", counting)
     relation = CON.sql("SELECT range AS id, 'n' AS x FROM range(300000)")
     assert DuckDBDatasetIO().merge(relation, lake, "update", ["id"]).updated == 10
+    assert sum(sizes) == 300_000 and max(sizes) <= source.BATCH_ROWS
 
 
 def test_names_of_any_kind(tmp_path: Path) -> None:

@@ -103,9 +103,7 @@ def test_instants_in_folders_are_in_the_zone_of_the_session(spark: Any, tmp_path
         noon, later = "2024-01-01 12:00:00", "2024-01-01 14:00:00"
         assert sorted(map(tuple, found)) == [(1, "A", noon), (2, "B", later), (3, "a", noon), (4, "b", later)]
         reader = spark.read.format("fsspeckit").schema("id bigint, t timestamp")
-        with pytest.raises(
-            Exception, match="ArgumentError: Column 't' is a timestamp in your schema, but folder"
-        ):
+        with pytest.raises(Exception, match="ArgumentError: Column 't' is a timestamp in your schema, but folder"):
             reader.load(lake).collect()
         read = reader.option("partition_timezone", "Asia/Tokyo").load(lake).where("id = 1")
         assert read.selectExpr("cast(t as string)").collect()[0][0] == noon

@@ -15,7 +15,7 @@ from damage import nothing_changes, spoil_pages
 from fsspeckit import MergeStrategy
 from fsspeckit.core import merge as core
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
-from fsspeckit.report.serial import document
+from fsspeckit.report.summary import document
 from support import data_files, rows, write_lake
 
 ALL = ["insert", "update", "upsert", "full_merge", "deduplicate"]

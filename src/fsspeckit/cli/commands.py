@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fsspeckit import __version__
-from fsspeckit.cli.group import Commands, say
-from fsspeckit.cli.options import ENGINES, MergeCommand, merge_options, storage_option
-from fsspeckit.cli.output import emit, emit_json, reporting, save_html
+from fsspeckit.cli.exit_codes import Commands
+from fsspeckit.cli.options import ENGINES, MergeCommand, json_option, lock_timeout_option, merge_options, storage_option
+from fsspeckit.cli.output import emit, emit_json, reporting, save_html, say
 from fsspeckit.cli.sources import find, read_sources
-from fsspeckit.core import defaults
 
 if TYPE_CHECKING:
     from fsspeckit.core.model import MergePlan, MergeResult
@@ -46,7 +45,7 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     io = command.dataset_io()
     existed = _exists(command.target, command.storage_options)
     started = time.perf_counter()
-    result = io.merge(source, command.target, *command.asked, **command.options)
+    result = io.merge(source, command.target, *command.positional, **command.options)
     seconds = time.perf_counter() - started
     done = f"The merge into {command.target} is done"
     with reporting(done):
@@ -74,7 +73,7 @@ def _plan(command: MergeCommand) -> None:
     planned = command.dataset_io().plan(
         source,
         command.target,
-        *command.asked,
+        *command.positional,
         partition_timezone=options.get("partition_timezone"),
         source_timezone=options.get("source_timezone"),
     )
@@ -85,7 +84,7 @@ def _plan(command: MergeCommand) -> None:
 
 
 def _print(command: MergeCommand, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
-    from fsspeckit.report.serial import document
+    from fsspeckit.report.summary import document
 
     if command.as_json:
         emit_json(document(report, command.target))
@@ -114,43 +113,32 @@ def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
     "-k", "--key", "keys", multiple=True, help="Show the range of this key column in each file; may be repeated."
 )
 @storage_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@json_option
 def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool) -> None:
     """Show the files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
-    from fsspeckit.report.inspection import inspect as look
-    from fsspeckit.report.serial import document
+    from fsspeckit.report.inspection import inspect as inspect_dataset
+    from fsspeckit.report.summary import document
     from fsspeckit.report.terminal import InspectionView
 
-    seen = look(target, keys, storage_options=storage_options)
-    if seen.unfinished:
+    inspection = inspect_dataset(target, keys, storage_options=storage_options)
+    if inspection.unfinished:
         say(
             "Warning",
             f"unfinished commit in {target}; rows may be missing or doubled until "
             f"`fsspeckit recover {shlex.quote(target)}`.",
         )
     if as_json:
-        emit_json(document(seen, target))
+        emit_json(document(inspection, target))
     else:
-        emit(InspectionView(seen))
+        emit(InspectionView(inspection))
 
 
 @cli.command(short_help="Finish or undo a commit that was interrupted.")
 @click.argument("target")
-@click.option(
-    "--lock-timeout",
-    type=click.FloatRange(0),
-    default=defaults.LOCK_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for another writer.",
-)
+@lock_timeout_option
 @storage_option
-@click.option(
-    "--forget-stream",
-    metavar="NAME",
-    help="Drop the record of a stream that has been idle for seven days.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option("--forget-stream", metavar="NAME", help="Drop the record of a stream that has been idle for seven days.")
+@json_option
 @click.option("--finish", is_flag=True, help="Apply a recorded commit even if files have changed since.")
 @click.option("--discard", is_flag=True, help="Give up a recorded commit, and report files that are already replaced.")
 def recover(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -31,14 +31,14 @@ class MergeCommand:
     partitions: tuple[str, ...]
     engine: str
     master: str | None
-    conf: tuple[str, ...]
+    conf: dict[str, str]
     storage_options: dict[str, str] = field(repr=False)
     options: MergeOptions
     as_json: bool
     html: str | None
 
     @property
-    def asked(self) -> tuple[Strategy, list[str], list[str] | None]:
+    def positional(self) -> tuple[Strategy, list[str], list[str] | None]:
         """Strategy, key columns and partition columns, as `DatasetIO` takes them."""
         return self.strategy, list(self.keys), list(self.partitions) or None
 
@@ -47,24 +47,27 @@ class MergeCommand:
 
 
 def open_engine(
-    engine: str, master: str | None = None, conf: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
+    engine: str,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> DatasetIO[Any]:
     """The engine's `DatasetIO`; Spark gets a session on `master` with the settings `conf`."""
     from fsspeckit.api import dataset_io
 
-    reached: dict[str, Any] = {"storage_options": storage_options or None}
+    options: dict[str, Any] = {"storage_options": storage_options or None}
     if engine != "spark":
         if master or conf:
             raise click.UsageError("--master and --conf are Spark's; add --engine spark.")
-        return dataset_io(engine, **reached)
+        return dataset_io(engine, **options)
     if not (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         check_java()
-    io = dataset_io("spark", **reached)
+    io = dataset_io("spark", **options)
     if not (master or conf):
         return io
     from fsspeckit.datasets.spark import start_session
 
-    return dataset_io("spark", spark=start_session(master, dict(_pair(setting) for setting in conf)), **reached)
+    return dataset_io("spark", spark=start_session(master, dict(conf or {})), **options)
 
 
 def _pair(setting: str) -> tuple[str, str]:
@@ -73,7 +76,7 @@ def _pair(setting: str) -> tuple[str, str]:
 
 
 def check_java() -> None:
-    """Refuse with one sentence what Spark would refuse with a long traceback."""
+    """Without Java, Spark would fail with a long traceback."""
     from fsspeckit.core.errors import ArgumentError
 
     home = os.environ.get("JAVA_HOME")
@@ -81,15 +84,15 @@ def check_java() -> None:
         raise ArgumentError("The spark engine needs Java 17 or newer. Install it, or set JAVA_HOME.")
 
 
-def _check_conf(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    wrong = [v for v in values if "=" not in v.strip("=")]
-    if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is not of the form key=value.")
-    return values
+def _spark_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        if "=" not in value.strip("="):
+            raise click.BadParameter(f"{value!r} is not of the form key=value.")
+    return dict(_pair(value) for value in values)
 
 
 def _storage_options(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Values may be secrets, so no message shows one; a value without `=` may be one, too."""
+    """The message shows no value, because it may be a secret."""
     if any("=" not in value.strip("=") for value in values):
         raise click.BadParameter("give it as key=value, e.g. region=eu-west-1.")
     return dict(_pair(value) for value in values)
@@ -106,8 +109,19 @@ storage_option = click.option(
 )
 
 
+lock_timeout_option = click.option(
+    "--lock-timeout",
+    type=click.FloatRange(0),
+    default=defaults.LOCK_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for another writer.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+
+
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
-    """Check before the merge, so that an unwritable page does not make a finished merge look refused."""
+    """Check before the merge. An error after the merge would look as if the merge had failed."""
     if file is not None and not os.access(os.path.dirname(file) or ".", os.W_OK):
         raise click.BadParameter(f"{os.path.dirname(file) or '.'!r} is not a folder that can be written to.")
     return file
@@ -141,7 +155,7 @@ _OPTIONS = [
     ),
     click.option("--master", metavar="URL", help="Spark's master, e.g. local[4] or spark://host:7077."),
     click.option(
-        "--conf", metavar="K=V", multiple=True, callback=_check_conf, help="A Spark setting; may be repeated."
+        "--conf", metavar="K=V", multiple=True, callback=_spark_settings, help="A Spark setting; may be repeated."
     ),
     storage_option,
     click.option(
@@ -170,14 +184,7 @@ _OPTIONS = [
         type=click.Choice(("in_place", "new_file")),
         help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
     ),
-    click.option(
-        "--lock-timeout",
-        type=click.FloatRange(0),
-        default=defaults.LOCK_TIMEOUT,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for another writer.",
-    ),
+    lock_timeout_option,
     click.option(
         "--partition-timezone",
         metavar="ZONE",
@@ -188,7 +195,7 @@ _OPTIONS = [
         metavar="ZONE",
         help="Time zone of source timestamps that have none, if the target's timestamps have one.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."),
+    json_option,
     click.option(
         "--html",
         metavar="FILE",
@@ -200,16 +207,16 @@ _OPTIONS = [
 
 
 def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the shared options, gathered in one `MergeCommand`."""
+    """Add the shared options to a command, which gets them as one `MergeCommand`."""
 
     @wraps(command)
-    def gathered(**parameters: Any) -> Any:
+    def with_merge_command(**parameters: Any) -> Any:
         options = {name: parameters.pop(name) for name in sorted(MergeOptions.__optional_keys__ & parameters.keys())}
         fields = MergeCommand.__dataclass_fields__.keys() & parameters.keys()
-        asked = {name: parameters.pop(name) for name in sorted(fields)}
-        return command(MergeCommand(options=cast(MergeOptions, options), **asked), **parameters)
+        arguments = {name: parameters.pop(name) for name in sorted(fields)}
+        return command(MergeCommand(options=cast(MergeOptions, options), **arguments), **parameters)
 
-    wrapped: Callable[..., Any] = gathered
+    wrapped: Callable[..., Any] = with_merge_command
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped

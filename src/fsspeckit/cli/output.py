@@ -1,9 +1,10 @@
-"""Print one JSON document or a report for people, and write the HTML page."""
+"""Print messages, reports and JSON, and write the HTML page."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -12,23 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsspeckit.cli.group import say
-
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fsspeckit.core.model import MergePlan, MergeResult
 
-# Lines in a pipe are not wrapped.
+# Do not wrap lines in a pipe.
 _PIPE_WIDTH = 1_000_000
 _ASCII = {"→": "->", "…": "...", "–": "-", "·": "-", "█": "#", "━": "="}
 
 
+def say(severity: str, message: str) -> None:
+    """Print one line on standard error, if that can be written to."""
+    colour = {"Error": "red", "Warning": "yellow"}.get(severity)
+    with contextlib.suppress(OSError):
+        click.echo(f"{click.style(severity + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
+
+
 def console() -> Console:
-    """A console that folds nothing in a pipe and can print any path in any encoding."""
+    """A console that does not wrap lines in a pipe and can print any path in any encoding."""
     from rich.console import Console
 
-    codecs.register_error("fsspeckit", _spell_out)
+    codecs.register_error("fsspeckit", _to_ascii)
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="fsspeckit")
@@ -38,7 +44,7 @@ def console() -> Console:
     return made
 
 
-def _spell_out(error: UnicodeError) -> tuple[str, int]:
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     return "".join(_ASCII.get(c, c.encode("ascii", "backslashreplace").decode()) for c in text), error.end
@@ -72,13 +78,11 @@ def _drop_output() -> None:
 
 
 def emit_json(value: Any) -> None:
-    from fsspeckit.report.serial import to_json
-
-    click.echo(to_json(value))
+    click.echo(json.dumps(value, indent=2, default=str))
 
 
 def emit(view: Any, to: Console | None = None) -> None:
-    """Print a view; without trailing blanks in a pipe."""
+    """Print a view, without trailing blanks in a pipe."""
     made = to or console()
     if made.is_terminal:
         made.print(view)

@@ -1,1 +1,1 @@
-"""What users hold: one `DatasetIO` per engine."""
+"""The engines, each with its `DatasetIO`."""

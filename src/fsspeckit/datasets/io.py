@@ -43,7 +43,7 @@ class DatasetIO(Generic[Frame]):
 
     @contextmanager
     def _running(self, verb: Literal["merge", "plan", "write", "read"], location: Location) -> Iterator[Engine]:
-        """The engine for one operation; subclasses add what they do before and after it."""
+        """The engine for one operation. Subclasses add what happens before and after it."""
         yield self._engine
 
     def merge(
@@ -172,9 +172,9 @@ class DatasetIO(Generic[Frame]):
         rewrite_mode: Literal["full", "incremental"] = "incremental",
         dedup_order_by: tuple[str, ...] = (),
     ) -> core.Request:
-        """Check the arguments and return them as a `Request`; options that are missing get their defaults.
+        """Check the arguments and return them as a `Request` with defaults for missing options.
 
-        The strategy is checked first, so that one that cannot be incremental is refused even without keys.
+        The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
         parsed, replace = MergeStrategy.parse(strategy), options.get("replace")
         if rewrite_mode == "incremental":

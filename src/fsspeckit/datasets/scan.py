@@ -1,7 +1,7 @@
-"""A data set as one: PyArrow scans many files at once, and only the row groups that a filter admits.
+"""Read a data set with PyArrow's scanner, which reads files in parallel and skips row groups by a filter.
 
-Its scan says nothing of a file that gave fewer rows than its footer promises, and filters rows before they can be
-counted. So batches are counted by the file that they come from, and the filter is a column of them.
+The scanner does not notice a file with fewer rows than its footer says, and it filters rows before they can be counted.
+So we count the rows of each file, and scan the filter as a column that we apply afterwards.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import from_file_calendar
 from fsspeckit.core.values.schema import plain_schema, unify_footers
-from fsspeckit.datasets.files import existing_files, path_fields
+from fsspeckit.datasets.sources import existing_files, path_fields
 
 
 def read_dataset(location: Location, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
-    """All rows of a data set, or those that a filter admits."""
+    """The rows of a data set that pass the filter."""
     return scan_dataset(location, columns, filter).read_all()
 
 
@@ -64,44 +64,44 @@ class _Scan:
 
     def reader(self, columns: list[str] | None, filter: Any, readahead: dict[str, int]) -> pa.RecordBatchReader:
         plain = self.dataset.scanner(columns=columns, filter=filter)
-        schema, promised = plain.projected_schema, {f.path: f.rows for f in self.footers}
+        schema, expected = plain.projected_schema, {f.path: f.rows for f in self.footers}
         scanner = self.dataset.scanner(columns=columns, **readahead)
         if filter is not None:
-            admitted = self._admitted(filter)
-            promised = {self._path(f): sum(group.num_rows for group in f.row_groups) for f in admitted}
+            fragments = self._pruned(filter)
+            expected = {self._path(f): sum(group.num_rows for group in f.row_groups) for f in fragments}
             projection = {name: ds.field(name) for name in schema.names}
             unused_name = "kept" + "_" * max(map(len, schema.names), default=0)
             projection[unused_name] = filter
-            whole = self.dataset
-            part = ds.FileSystemDataset(admitted, whole.schema, whole.format, whole.filesystem)
-            scanner = part.scanner(columns=projection, **readahead)
-        batches = self._counted(scanner, promised)
+            dataset = self.dataset
+            pruned = ds.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
+            scanner = pruned.scanner(columns=projection, **readahead)
+        batches = self._counted(scanner, expected)
         if filter is not None:
-            batches = (_kept(batch, schema) for batch in batches)
+            batches = (_filtered(batch, schema) for batch in batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _path(self, fragment: ds.Fragment) -> str:
         """Relative to the data set; some file systems leave out the first slash."""
         return str(fragment.path.lstrip("/").removeprefix(self.location.root.strip("/")).lstrip("/"))
 
-    def _admitted(self, filter: Any) -> list[ds.ParquetFileFragment]:
-        """What partition values and statistics leave of the files."""
-        parts, footers = [], {footer.path: footer for footer in self.footers}
+    def _pruned(self, filter: Any) -> list[ds.ParquetFileFragment]:
+        """The files and row groups that can contain rows for the filter, by partition values and statistics."""
+        fragments, footers = [], {footer.path: footer for footer in self.footers}
         for fragment in self.dataset.get_fragments(filter):
-            whole = self._has_whole_bounds(footers[self._path(fragment)])
-            part = fragment.subset(filter, schema=self.dataset.schema) if whole else fragment
-            parts += [part] if part.num_row_groups else []
-        return parts
+            if self._statistics_are_valid(footers[self._path(fragment)]):
+                fragment = fragment.subset(filter, schema=self.dataset.schema)
+            fragments += [fragment] if fragment.num_row_groups else []
+        return fragments
 
-    def _has_whole_bounds(self, footer: Footer) -> bool:
-        """PyArrow ends the process at a bound that is cut."""
+    def _statistics_are_valid(self, footer: Footer) -> bool:
+        """Are the statistics complete? PyArrow aborts the process if a minimum or maximum is truncated."""
         metadata = footer.metadata
         assert metadata is not None
         fields = checked_footer(self.location, footer.path, raw_footer(self.location, footer.path), metadata)
         return bool(len(check_chunks(fields, metadata.schema)) == metadata.num_columns)
 
-    def _counted(self, scanner: ds.Scanner, promised: dict[str, int]) -> Iterator[pa.RecordBatch]:
-        read = dict.fromkeys(promised, 0)
+    def _counted(self, scanner: ds.Scanner, expected: dict[str, int]) -> Iterator[pa.RecordBatch]:
+        read = dict.fromkeys(expected, 0)
         unchecked = unchecked_columns(scanner.projected_schema)
         try:
             for batch in scanner.scan_batches():
@@ -109,21 +109,21 @@ class _Scan:
                 check_values(batch.record_batch, unchecked)
                 yield batch.record_batch
         except (pa.ArrowException, OSError, ValueError) as error:
-            self._name_the_file()
+            self._raise_for_unreadable_file()
             raise unreadable(self.location, "", error) from error
-        for path, rows in promised.items():
+        for path, rows in expected.items():
             check_rows(self.location, path, read[path], rows)
 
-    def _name_the_file(self) -> None:
-        """A scan does not say which file it could not read: read one by one until it comes up again."""
+    def _raise_for_unreadable_file(self) -> None:
+        """The scanner does not say which file failed. Read the files one by one until one raises an error."""
         for footer in self.footers:
             with open_parquet(self.location, footer.path, footer.metadata) as file:
                 for _ in read_batches(self.location, footer.path, file, 16_384):
                     pass
 
 
-def _kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows that the last column says are to be kept."""
+def _filtered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Apply the filter, which is the last column."""
     *columns, kept = batch.columns
     return pa.RecordBatch.from_arrays(columns, schema=schema).filter(kept)
 
@@ -150,14 +150,14 @@ def _int96_unit(footers: Sequence[Footer]) -> str | None:
 
 
 def _readable(field: pa.Field, scanned: pa.Schema) -> pa.Field:
-    """A data set scan knows the storage of extension types only."""
+    """A scan returns the storage type of extension types."""
     if field.name in scanned.names and isinstance(field.type, pa.BaseExtensionType):
         return field.with_type(scanned.field(field.name).type)
     return field
 
 
 def _file_by_file(location: Location, footers: Sequence[Footer], schema: pa.Schema) -> pa.Table:
-    """Files of different schemas, each brought to the common one: Arrow's own scan refuses most of them."""
+    """Read files of different schemas and cast each to the common schema. Arrow's scanner refuses most of them."""
     common = plain_schema([*schema, *path_fields(footers, schema)])
     return pa.concat_tables([_one_file(location, footer, common) for footer in footers])
 

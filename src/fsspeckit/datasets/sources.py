@@ -1,4 +1,4 @@
-"""Sources that become an Arrow table: tables, batches, readers, anything with an Arrow stream, Parquet paths."""
+"""Sources as Arrow streams: tables, batches, readers, objects with an Arrow stream, and paths of Parquet files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import FileInfo
+from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.parquet.reader import open_parquet, read_batches
 from fsspeckit.core.parquet.schema import int96_columns
 from fsspeckit.core.storage import Access, Location
@@ -19,16 +21,10 @@ from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import Calendar, from_file_calendar
 from fsspeckit.core.values.schema import unify_sources
 from fsspeckit.core.values.zones import has_timestamp, int96_mark, mark_int96, without_int96_marks
-from fsspeckit.datasets.files import existing_files
-
-
-def to_table(source: Any, access: Access | None = None) -> pa.Table:
-    """Read a source of any supported kind as one Arrow table."""
-    return source if isinstance(source, pa.Table) else to_reader(source, access).read_all()
 
 
 def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader:
-    """A source of any supported kind as a stream of record batches, no more of it in memory than there was."""
+    """A source of any supported type as a stream of record batches. Paths are not read into memory as a whole."""
     if isinstance(source, pa.RecordBatchReader):
         return source
     if isinstance(source, pa.RecordBatch):
@@ -48,10 +44,11 @@ def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader
 
 
 def _stream_reader(source: Any) -> pa.RecordBatchReader:
+    """Polars raises a Rust panic for types that it cannot export, such as decimal256."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust: Polars has no decimal256, and says so in no other way
+        if type(error).__name__ != "PanicException":
             raise
         raise ArgumentError(
             f"The source, a {type(source).__name__}, cannot be read: its library failed with {str(error)!r}. Give it "
@@ -60,7 +57,7 @@ def _stream_reader(source: Any) -> pa.RecordBatchReader:
 
 
 def is_paths(source: Any) -> bool:
-    """One path, or some."""
+    """Is the source one path, or a non-empty list of paths?"""
     if isinstance(source, (list, tuple)) and source:
         return all(isinstance(s, (str, os.PathLike)) for s in source)
     return isinstance(source, (str, os.PathLike))
@@ -84,7 +81,7 @@ def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatch
 
 
 def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
-    """The Parquet files of a source: a directory's, or the one file, in the folder that it lies in."""
+    """The Parquet files of a directory, or a single file with the folder that contains it."""
     if location.storage.is_dir(location.root):
         return location, existing_files(location)
     info = location.storage.stat(location.root)
@@ -95,7 +92,7 @@ def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
 
 
 def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
-    """Streams one after the other, in a type of each column that holds the values of all."""
+    """Concatenate streams. Each column gets a type that can hold the values of all streams."""
     schema = unify_sources([without_int96_marks(reader.schema) for reader in readers])
     schema = mark_int96(schema, [frozenset(f.name for f in r.schema if int96_mark(f)) for r in readers])
 
@@ -107,3 +104,27 @@ def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
                 yield pa.record_batch(columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def existing_files(location: Location) -> tuple[FileInfo, ...]:
+    """List the files of a data set to read. Warn if a commit to it is unfinished."""
+    warn_unfinished(location)
+    infos = list_files(location)
+    if not infos:
+        raise ArgumentError(f"{location.shown} has no Parquet files.")
+    return infos
+
+
+def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:
+    """The partition columns that the files do not store."""
+    named = dict.fromkeys(name for footer in footers for name in footer.partition if name not in stored.names)
+    return [pa.field(name, _partition_type([f.partition.get(name) for f in footers])) for name in named]
+
+
+def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
+    """The type that PyArrow infers from paths: int32 if every value is an integer of that size, otherwise string."""
+    try:
+        pa.array(texts, pa.string()).cast(pa.int32())
+    except pa.ArrowInvalid:
+        return pa.string()
+    return pa.int32()

@@ -1,1 +1,1 @@
-"""The plan, the result and the data set as pictures: in the terminal, as an HTML page, as JSON."""
+"""Plans, results and inspections as terminal text, HTML and JSON."""

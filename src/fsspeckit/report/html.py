@@ -6,10 +6,21 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from fsspeckit.core.model import MergePlan, MergeResult
-from fsspeckit.report.summary import LABELS, Group, counts, plan_groups, result_groups, retyped, written
-from fsspeckit.report.text import count, relative, share, size
+from fsspeckit.report.summary import (
+    LABELS,
+    Group,
+    count,
+    counts,
+    plan_groups,
+    relative,
+    result_groups,
+    retyped,
+    share,
+    size,
+    written,
+)
 
-MOST_FILES = 1000
+MAX_FILES = 1000
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #5c656d; --paper: #fff; --line: #dfe3e6;
@@ -47,17 +58,14 @@ def page(report: MergePlan | MergeResult, target: str) -> str:
         title, groups = f"Merged: {report.strategy} into {target}", result_groups(report)
         sentence = retyped(report)
         parts = [*_bars(groups), *_result_files(report, target), *_hints([sentence] if sentence else [])]
-    head = [f"<h1>{escape(title)}</h1>", f'<p class="counts">{escape(counts(report))}</p>']
-    source = f'<p class="soft">{count(report.source_count, "row")} in the source</p>'
-    return _document(title, [*head, source, *parts])
-
-
-def _document(title: str, parts: Iterable[str]) -> str:
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>",
+            f"<h1>{escape(title)}</h1>",
+            f'<p class="counts">{escape(counts(report))}</p>',
+            f'<p class="soft">{count(report.source_count, "row")} in the source</p>',
             *parts,
             "</main>\n</body>\n</html>\n",
         ]
@@ -83,13 +91,15 @@ def _bars(groups: Sequence[Group]) -> list[str]:
 
 
 def _bar(label: str, parts: Sequence[tuple[Group, int, str]]) -> str:
-    spoken = ", ".join(f"{group.label}: {shown}" for group, _, shown in parts)
+    description = ", ".join(f"{group.label}: {shown}" for group, _, shown in parts)
     spans = "".join(
         f'<span class="{group.name}" style="flex: {amount} 1 0" title="{group.label}: {shown}"></span>'
         for group, amount, shown in parts
         if amount
     )
-    return f'<div class="soft">{label}</div><div class="bar" role="img" aria-label="{label}: {spoken}">{spans}</div>'
+    return (
+        f'<div class="soft">{label}</div><div class="bar" role="img" aria-label="{label}: {description}">{spans}</div>'
+    )
 
 
 def _legend(group: Group, total: int) -> list[str]:
@@ -111,7 +121,7 @@ def _plan_files(plan: MergePlan, target: str) -> list[str]:
             size(f.bytes),
             f'<span class="why">{escape(f.reason)}</span>',
         ]
-        for f in files[:MOST_FILES]
+        for f in files[:MAX_FILES]
     ]
     return _files(heads, rows, len(files), numeric=(2, 3, 4, 5))
 
@@ -119,13 +129,8 @@ def _plan_files(plan: MergePlan, target: str) -> list[str]:
 def _result_files(result: MergeResult, target: str) -> list[str]:
     heads = ("file", "", "rows", "size")
     rows = [
-        [
-            _path(f.path, target),
-            _action(f.operation),
-            count(f.row_count),
-            size(f.size_bytes or 0),
-        ]
-        for f in result.files[:MOST_FILES]
+        [_path(f.path, target), _action(f.operation), count(f.row_count), size(f.size_bytes or 0)]
+        for f in result.files[:MAX_FILES]
     ]
     return _files(heads, rows, len(result.files), numeric=(2, 3))
 

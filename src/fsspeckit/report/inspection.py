@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from fsspeckit.core.commit.session import unfinished
@@ -16,9 +17,9 @@ from fsspeckit.core.model import Bounds, Footer
 from fsspeckit.core.storage import Access
 from fsspeckit.core.validate import column_names
 from fsspeckit.core.values.schema import unify_footers
-from fsspeckit.report.text import key_value
 
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _path_bounds(text: str | None) -> Bounds:
     """The value in a folder name, ordered as a number if it is one: `month=9` comes before `month=10`."""
     if text is None:
         return Bounds(None, None)
-    value = (0, int(text), text) if _WHOLE.fullmatch(text) else (1, 0, text)
+    value = (0, int(text), text) if _INTEGER.fullmatch(text) else (1, 0, text)
     return Bounds(value, value)
 
 
@@ -212,3 +213,33 @@ def _overlaps(footers: Sequence[Footer], column: str) -> list[int]:
         return bisect_right(lowers, own.upper) - bisect_left(uppers, own.lower) + unknown
 
     return [overlapping(own) for own in ranges]
+
+
+def key_value(value: Any, dtype: str) -> str:
+    """A bound from a footer, where text is bytes and times are numbers, formatted by its Arrow type.
+
+    >>> key_value(b"abc", "string"), key_value(20000, "date32[day]"), key_value(1, "bool")
+    ('abc', '2024-10-04', 'true')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bytes):
+        return value.decode(errors="replace") if "string" in dtype or "utf8" in dtype else f"0x{value.hex()}"
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype.startswith(("date", "timestamp", "time")):
+        return _time_text(value, dtype)
+    return str(value)
+
+
+def _time_text(value: int, dtype: str) -> str:
+    try:
+        if dtype.startswith("date"):
+            return str(_EPOCH + timedelta(days=value))
+        moment = datetime.fromtimestamp(value // 1_000_000_000, UTC)
+    except (OverflowError, ValueError, OSError):  # a year outside Python's range
+        return str(value)
+    fraction = f".{value % 1_000_000_000:09d}".rstrip("0") if value % 1_000_000_000 else ""
+    if not dtype.startswith("timestamp"):
+        return f"{moment:%H:%M:%S}{fraction}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}{' UTC' if 'tz=' in dtype else ''}"

@@ -1,18 +1,71 @@
-"""Group the files of a plan or a result by what happens to them, for the bars in the terminal and in HTML."""
+"""Numbers, sizes and sentences of reports, their files grouped by action, and their JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
-from fsspeckit.report.text import count, share, size
+from fsspeckit.core.model import FilePlan, MergePlan, MergeResult
+
+if TYPE_CHECKING:
+    from fsspeckit.report.inspection import Inspection
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def count(number: int, noun: str = "") -> str:
+    """A number with thousands separators, and its noun in the singular or plural.
+
+    >>> count(1234567), count(1, "file"), count(2, "file")
+    ('1,234,567', '1 file', '2 files')
+    """
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(bytes_: int) -> str:
+    """A size in decimal units.
+
+    >>> size(999), size(1_234_567), size(999_999)
+    ('999 B', '1.2 MB', '1.0 MB')
+    """
+    value, unit = float(bytes_), 0
+    while unit < len(_UNITS) - 1 and (value if unit == 0 else round(value, 1)) >= 1000:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def share(part: int, whole: int) -> str:
+    """A fraction in per cent. It is 0 or 100 only if that is exact.
+
+    >>> share(1, 3), share(1, 100_000), share(99_999, 100_000), share(0, 0)
+    ('33.3 %', '<0.1 %', '>99.9 %', '0 %')
+    """
+    if part == 0 or whole == 0:
+        return "0 %"
+    if part == whole:
+        return "100 %"
+    percent = 100 * part / whole
+    if percent < 0.1:
+        return "<0.1 %"
+    return ">99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+
+
+def relative(path: str, target: str) -> str:
+    """A file's path below its data set.
+
+    >>> relative("lake/day=1/a.parquet", "lake/")
+    'day=1/a.parquet'
+    """
+    return path.removeprefix(target.rstrip("/") + "/")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files that are treated alike. `name` is the value in JSON and the name of the colour, `label` is for people."""
+    """The files with the same action. `name` is the value in JSON and CSS, `label` is for people."""
 
     name: str
     label: str
@@ -23,7 +76,7 @@ class Group:
 
 
 LABELS = {"rewrite": "rewritten", "scan": "scanned", "guard": "checked", "prune": "skipped"}
-"""The actions of a plan, as people read them."""
+"""Labels for the actions of a plan."""
 _PLANNED = {
     "rewrite": "contain rows that the source replaces",
     "scan": "key columns read, no row to replace",
@@ -42,36 +95,30 @@ def plan_groups(plan: MergePlan) -> list[Group]:
 
 
 def _planned(name: str, files: list[FilePlan]) -> Group:
-    meaning = _PLANNED[name]
-    if name == "prune" and files:
-        meaning = f"{meaning}: {_reasons(files)}"
-    if name == "rewrite" and any(not f.matched_rows for f in files):
+    meaning, reasons = _PLANNED[name], Counter(f.reason for f in files)
+    if name == "prune" and len(reasons) == 1:
+        meaning = f"{meaning}: {files[0].reason}"
+    elif name == "prune" and reasons:
+        meaning = f"{meaning}: {', '.join(f'{reason} ({count(n)})' for reason, n in reasons.most_common())}"
+    elif name == "rewrite" and any(not f.matched_rows for f in files):
         meaning = f"{meaning}, or take the common type of a column"
-    rows, size_ = sum(f.rows for f in files), sum(f.bytes for f in files)
-    return Group(name, LABELS[name], meaning, len(files), rows, size_)
-
-
-def _reasons(files: list[FilePlan]) -> str:
-    reasons = Counter(f.reason for f in files)
-    return (
-        next(iter(reasons)) if len(reasons) == 1 else ", ".join(f"{r} ({count(n)})" for r, n in reasons.most_common())
-    )
+    return Group(name, LABELS[name], meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
 
 
 def result_groups(result: MergeResult) -> list[Group]:
     meanings = dict(_DONE)
     if result.retyped_files:
         meanings["rewritten"] += ", or took the common type of a column"
-    return [_done(name, m, [f for f in result.files if f.operation == name]) for name, m in meanings.items()]
-
-
-def _done(name: str, meaning: str, files: list[MergeFileMetadata]) -> Group:
-    rows, size_ = sum(f.row_count for f in files), sum(f.size_bytes or 0 for f in files)
-    return Group(name, name, meaning, len(files), rows, size_)
+    groups = []
+    for name, meaning in meanings.items():
+        files = [f for f in result.files if f.operation == name]
+        rows, bytes_ = sum(f.row_count for f in files), sum(f.size_bytes or 0 for f in files)
+        groups.append(Group(name, name, meaning, len(files), rows, bytes_))
+    return groups
 
 
 def counts(report: MergePlan | MergeResult) -> str:
-    """`3 updated, 1 inserted; 100 → 101 rows`: the outcome of a merge."""
+    """`3 updated, 1 inserted; 100 → 101 rows`"""
     parts = [("updated", report.updated), ("inserted", report.inserted), ("deleted", report.deleted)]
     done = ", ".join(f"{count(n)} {word}" for word, n in parts if n) or "nothing changes"
     before, after = count(report.target_count_before), count(report.target_count_after)
@@ -80,7 +127,7 @@ def counts(report: MergePlan | MergeResult) -> str:
 
 
 def retyped(result: MergeResult) -> str | None:
-    """A sentence about the files that were rewritten although none of their rows changed, if there are any."""
+    """A sentence about files that were rewritten although none of their rows changed, if there are any."""
     if not result.retyped_files:
         return None
     types = ", ".join(f"{name} is {dtype}" for name, dtype in result.retyped_columns.items())
@@ -91,9 +138,19 @@ def retyped(result: MergeResult) -> str | None:
 
 
 def written(groups: Iterable[Group]) -> str:
-    """`1.2 MB of 34.5 MB (3.5 %) is written`: how much the merge writes."""
+    """`1.2 MB of 34.5 MB written (3.5 %)`"""
     shares = list(groups)
     total = sum(g.bytes for g in shares)
     new = sum(g.bytes for g in shares if g.name in ("rewrite", "rewritten", "inserted"))
     verb = "would be rewritten" if any(g.name == "prune" for g in shares) else "written"
     return f"{size(new)} of {size(total)} {verb} ({share(new, total)})"
+
+
+def document(report: MergePlan | MergeResult | Inspection, target: str) -> dict[str, Any]:
+    """All fields of a report and the path of its data set, for JSON."""
+    fields = {"target": target, **asdict(report)}
+    if isinstance(report, MergePlan):
+        fields["target_count_after"] = report.target_count_after
+    elif isinstance(report, MergeResult):
+        fields["total"] = report.total
+    return fields

@@ -1,11 +1,12 @@
-"""The plan, the result and the data set for the terminal.
+"""Plans, results and inspections for the terminal.
 
-Views adapt to the width of the console: a wide one shows files as a table, a narrow one below each other. Nothing is
-truncated; a path that does not fit is folded. Bars can be read without colour.
+A wide console shows files as a table, a narrow one as a list. Long paths are wrapped, not truncated. Bars can be read
+without colour.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,16 +17,27 @@ from rich.text import Text
 
 from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
-from fsspeckit.report.summary import LABELS, Group, counts, plan_groups, result_groups, retyped, written
-from fsspeckit.report.text import cells, count, relative, share, size
+from fsspeckit.report.summary import (
+    LABELS,
+    Group,
+    count,
+    counts,
+    plan_groups,
+    relative,
+    result_groups,
+    retyped,
+    share,
+    size,
+    written,
+)
 
 MANY_FILES = 24
 NARROW = 90
 TINY = 44
 _BAR = 60
 
-# By label: style, block, and its replacement where only ASCII can be printed.
-_LOOKS = {
+# By label: style, block character, and its replacement in ASCII.
+_STYLES = {
     "scanned": ("yellow", "▓", "="),
     "checked": ("magenta", "▒", "+"),
     "skipped": ("green", "░", "."),
@@ -50,7 +62,7 @@ class PlanView:
         )
         yield _line(counts(plan), "bold")
         yield from _groups(groups, options)
-        rows = [_planned(f, self.target) for f in _worth_listing(plan.files)]
+        rows = [_plan_row(f, self.target) for f in _worth_listing(plan.files)]
         yield from _listing(("file", "action", "matched", "row groups", "rows", "size", "reason"), rows, options)
         yield from _left_out(len(plan.files) - len(rows))
         for hint in plan.hints:
@@ -76,32 +88,32 @@ class ResultView:
             yield _line(sentence)
         yield from _groups(groups, options)
         changed = [f for f in result.files if f.operation != "preserved"]
-        rows = [_done(f, self.target) for f in changed[:MANY_FILES]]
+        rows = [_result_row(f, self.target) for f in changed[:MANY_FILES]]
         yield from _listing(("file", "", "rows", "size"), rows, options)
         yield from _left_out(len(changed) - len(rows), "changed file")
 
 
 @dataclass(frozen=True)
 class InspectionView:
-    """What a data set is made of."""
+    """The files and columns of a data set."""
 
     inspection: Inspection
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         seen = self.inspection
         yield _title("Data set", seen.path)
-        yield _facts(_inspected_facts(seen))
+        yield _facts(_inspection_facts(seen))
         columns = [
             (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
         ]
         yield from _listing(("column", "type", "", ""), columns, options)
         files = seen.files if len(seen.files) <= MANY_FILES else seen.files[: MANY_FILES // 2]
         heads = ("file", "rows", "size", "row groups", "codec", *seen.key_columns)
-        yield from _listing(heads, [_inspected(f, seen) for f in files], options)
+        yield from _listing(heads, [_inspection_row(f, seen) for f in files], options)
         yield from _left_out(len(seen.files) - len(files))
 
 
-def _inspected_facts(seen: Inspection) -> list[tuple[str, str]]:
+def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
     writers = sorted({f.written_by for f in seen.files})
     facts = [
         ("files", count(len(seen.files))),
@@ -123,7 +135,7 @@ def _inspected_facts(seen: Inspection) -> list[tuple[str, str]]:
     return facts
 
 
-def _inspected(file: InspectedFile, seen: Inspection) -> tuple[str, ...]:
+def _inspection_row(file: InspectedFile, seen: Inspection) -> tuple[str, ...]:
     ranges = [_range(file.keys[k]) for k in seen.key_columns]
     base = (relative(file.path, seen.path), count(file.rows), size(file.bytes), count(file.row_groups))
     return (*base, ", ".join(file.codecs), *ranges)
@@ -139,19 +151,19 @@ def _range(key_range: KeyRange) -> str:
     return f"{key_range.lower}{upper}{nulls}"
 
 
-def _planned(file: FilePlan, target: str) -> tuple[str, ...]:
+def _plan_row(file: FilePlan, target: str) -> tuple[str, ...]:
     read = f"{count(file.scanned_row_groups)} of {count(file.row_groups)}"
     matched = count(file.matched_rows) if file.scanned_row_groups else ""
     label, rows, bytes_ = LABELS[file.action], count(file.rows), size(file.bytes)
     return relative(file.path, target), label, matched, read, rows, bytes_, file.reason
 
 
-def _done(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
+def _result_row(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
     return relative(file.path, target), file.operation, count(file.row_count), size(file.size_bytes or 0)
 
 
 def _worth_listing(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
-    """Every file if there are few, otherwise those that change."""
+    """Every file if there are few, otherwise the files to rewrite."""
     if len(files) <= MANY_FILES:
         return files
     return [f for f in files if f.action == "rewrite"][:MANY_FILES]
@@ -193,7 +205,7 @@ def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
         legend.add_column(justify="right" if side == "right" else "left", no_wrap=True)
     legend.add_column(overflow="fold", style="dim")
     for group in groups:
-        style, *blocks = _LOOKS[group.label]
+        style, *blocks = _STYLES[group.label]
         mark = Text(f"  {blocks[ascii_only]}", style=style)
         part = share(group.bytes, total) if options.max_width >= TINY else ""
         meaning = group.meaning if options.max_width >= NARROW else ""
@@ -202,10 +214,28 @@ def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
     yield _line(written(groups), "bold")
 
 
+def cells(parts: Sequence[int], width: int) -> list[int]:
+    """Divide a bar of `width` cells in proportion; a part greater than zero gets at least one cell.
+
+    >>> cells([1, 0, 999], 10)
+    [1, 0, 9]
+    """
+    total = sum(parts)
+    if not total:
+        return [0] * len(parts)
+    exact = [width * part / total for part in parts]
+    widths = [max(1, math.floor(e)) if part else 0 for e, part in zip(exact, parts, strict=True)]
+    while sum(widths) < width:
+        widths[max(range(len(widths)), key=lambda i: exact[i] - widths[i] if parts[i] else -math.inf)] += 1
+    while sum(widths) > width and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
 def _bar(label: str, groups: Sequence[Group], widths: Sequence[int], ascii_only: bool) -> Text:
     bar = Text(f"  {label:<7}", no_wrap=True)
     for group, width in zip(groups, widths, strict=True):
-        style, *blocks = _LOOKS[group.label]
+        style, *blocks = _STYLES[group.label]
         bar.append(blocks[ascii_only] * width, style=style)
     return bar
 
@@ -228,16 +258,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
         title = Text(f"  {head}" if number == 0 else head)
         table.add_column(title, justify="right" if numeric else "left", no_wrap=True)
     for first, *rest in rows:
-        table.add_row(Text(f"  {first}"), *(Text(cell, style=_LOOKS.get(cell, ("",))[0]) for cell in rest))
+        table.add_row(Text(f"  {first}"), *(Text(cell, style=_STYLES.get(cell, ("",))[0]) for cell in rest))
     return table
 
 
 def _stack(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Padding]:
     """Each path on its own line, with its details below."""
     for first, *rest in rows:
-        said = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
+        details = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
+        text = ", ".join(cell if h in ("", "action", "reason") else f"{h} {cell}" for h, cell in details)
         yield _line(first)
-        yield _line(", ".join(cell if h in ("", "action", "reason") else f"{h} {cell}" for h, cell in said), indent=4)
-
-
-__all__ = ["InspectionView", "PlanView", "ResultView"]
+        yield _line(text, indent=4)

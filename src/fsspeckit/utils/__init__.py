@@ -1,1 +1,1 @@
-"""The import paths of spec 003. The code is in `fsspeckit.datasets`."""
+"""Import paths that spec 003 names. The code is in `fsspeckit.datasets`."""

@@ -1,6 +1,6 @@
-"""The DuckDB engine: one machine, larger than memory, SQL."""
+"""The DuckDB engine: one machine, sources larger than memory, SQL sources."""
 
 from fsspeckit.datasets.duckdb.io import DuckDBDatasetIO, DuckDBParquetHandler
-from fsspeckit.datasets.duckdb.paths import PathValidator
+from fsspeckit.datasets.duckdb.sql import PathValidator
 
 __all__ = ["DuckDBDatasetIO", "DuckDBParquetHandler", "PathValidator"]

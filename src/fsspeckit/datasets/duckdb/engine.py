@@ -1,4 +1,4 @@
-"""The DuckDB engine: keys are matched in SQL, which spills; sources may be queries."""
+"""The DuckDB engine: matches keys in SQL, spills to disk, and accepts queries as sources."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fsspeckit.datasets.duckdb.workspace import Workspace
 
 
 class DuckDBEngine(LocalEngine):
-    """See `core.engine.Engine`. Nothing of a call outlives it: temporary tables go with the cursor that made them."""
+    """See `core.engine.Engine`. Temporary tables end with the cursor of each merge."""
 
     name = "duckdb"
-    # Beside what DuckDB is allowed.
+    # In addition to DuckDB's own memory_limit.
     memory_bound = 128 << 20
     spool_bytes = 32 << 20
 

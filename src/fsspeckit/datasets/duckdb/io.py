@@ -35,8 +35,8 @@ from fsspeckit.datasets.options import (
 
 logger = logging.getLogger(__name__)
 Self = TypeVar("Self", bound="DuckDBDatasetIO")
-_AS_CONSTRUCTED: Any = object()
-_creating = threading.Lock()
+_UNSET: Any = object()
+_database_lock = threading.Lock()
 
 
 class DuckDBDatasetIO(TableIO):
@@ -78,7 +78,7 @@ class DuckDBDatasetIO(TableIO):
         check_use_merge(use_merge)
         _check_connection(connection)
         self._users_connection = connection
-        self._own: Any = None
+        self._own_database: Any = None
         access = Access(filesystem, storage_options)
         super().__init__(DuckDBEngine(self._connection, access, use_merge), access)
 
@@ -91,10 +91,10 @@ class DuckDBDatasetIO(TableIO):
         partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_CONSTRUCTED,
+        use_merge: bool | None = _UNSET,
         **options: Unpack[MergeOptions],
     ) -> MergeResult:
-        """See `DatasetIO.merge`. `source_sql` is a query that returns the source; `use_merge` overrides the class's."""
+        """See `DatasetIO.merge`. `source_sql` is a query that returns the source. `use_merge` is for this call only."""
         with self._call("MERGE", path, strategy, key_columns, use_merge) as io:
             return io.merge(_source(data, source_sql), _path(path), strategy, key_columns, partition_columns, **options)
 
@@ -107,7 +107,7 @@ class DuckDBDatasetIO(TableIO):
         partition_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_CONSTRUCTED,
+        use_merge: bool | None = _UNSET,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `source_sql` and `use_merge` as in `merge`."""
@@ -136,7 +136,7 @@ class DuckDBDatasetIO(TableIO):
         key_columns: Columns | None = None,
         *,
         source_sql: str | None = None,
-        use_merge: bool | None = _AS_CONSTRUCTED,
+        use_merge: bool | None = _UNSET,
         **options: Unpack[WriteParquetOptions],
     ) -> MergeResult | WriteResult:
         """See `DatasetIO.write_parquet_dataset`; `source_sql` and `use_merge` as in `merge`."""
@@ -146,10 +146,10 @@ class DuckDBDatasetIO(TableIO):
 
     def close(self) -> None:
         """Close the private database, if there is one. A connection that you passed stays open."""
-        with _creating:
-            own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        with _database_lock:
+            database, self._own_database = self._own_database, None
+        if database is not None:
+            database.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -162,26 +162,26 @@ class DuckDBDatasetIO(TableIO):
     def _connection(self) -> Any:
         if self._users_connection is not None:
             return self._users_connection
-        with _creating:
-            if self._own is None:
-                self._own = _private_database()
-            return self._own
+        with _database_lock:
+            if self._own_database is None:
+                self._own_database = _private_database()
+            return self._own_database
 
     @contextmanager
     def _call(
-        self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _AS_CONSTRUCTED
+        self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _UNSET
     ) -> Iterator[DatasetIO[pa.Table]]:
         """Run one call with its own `use_merge`, and translate DuckDB's errors."""
         engine = self._engine
-        if use_merge is not _AS_CONSTRUCTED:
+        if use_merge is not _UNSET:
             check_use_merge(use_merge)
             engine = DuckDBEngine(self._connection, self._access, use_merge)
-        with _translated(operation, path, strategy, key_columns):
+        with _translate_errors(operation, path, strategy, key_columns):
             yield DatasetIO(engine, self._access)
 
 
 class DuckDBParquetHandler(DuckDBDatasetIO):
-    """The handler of specs 003 and 004: `DuckDBDatasetIO` under the names that they use."""
+    """`DuckDBDatasetIO` with the names of specs 003 and 004."""
 
     def merge_parquet_dataset(
         self,
@@ -209,7 +209,7 @@ def _private_database() -> Any:
 
 
 @contextmanager
-def _translated(operation: str, path: str, strategy: Any, key_columns: Any) -> Iterator[None]:
+def _translate_errors(operation: str, path: str, strategy: Any, key_columns: Any) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:

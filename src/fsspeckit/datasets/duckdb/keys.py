@@ -1,7 +1,7 @@
-"""Keys in DuckDB, and the statement that decides: MERGE, or a join and an anti join.
+"""Match keys in DuckDB with MERGE, or with a join and an anti join.
 
-Only keys and row numbers enter the database. Whole rows in a join or a sort ran out of memory at a limit of 300 MB
-(seen), while keys and numbers sort in no space at all.
+Only keys and row numbers are loaded into the database. With whole rows, joins and sorts ran out of memory at a limit of
+300 MB.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fsspeckit.core.storage import Location
 from fsspeckit.datasets.duckdb import sql
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
-CHUNK_ROWS = 122_880  # a row group of DuckDB's
+CHUNK_ROWS = 122_880  # DuckDB's row group size
 SCAN_ROWS = 1_000_000
 MERGE_ROWS = 1_000_000
-LEAST_MERGE_ROWS = 10_000
-# Keys of the target that are none of so few are not even put into a table: ten million of them took 320 MB.
-FEW_ROWS = 100_000
-# The log line of a MERGE that failed names no more files than this.
-_NAMED_FILES = 10
+MIN_MERGE_ROWS = 10_000
+# With a source of at most this many rows, only target keys that are in the source are loaded. Ten million took 320 MB.
+SMALL_SOURCE_ROWS = 100_000
+# Maximum number of files that the log line of a failed MERGE lists.
+_LOGGED_FILES = 10
 
 
 class SqlKeys:
@@ -47,7 +47,7 @@ class SqlKeys:
         self._partitions = [name for name in self._columns.names if name.startswith("p")]
         self._source = workspace.create_like("keys", self._columns.append(pa.field("row", pa.int64())))
         start = 0
-        for table in _gathered(_tables(spool)):
+        for table in _concatenated(_tables(spool)):
             numbers = pa.array(np.arange(start, start + table.num_rows, dtype=np.int64))
             workspace.insert(self._source, table.append_column("row", numbers))
             start += table.num_rows
@@ -66,7 +66,7 @@ class SqlKeys:
         except duckdb.Error as error:
             error.add_note(_files_note([location.show(scan.footer.path) for scan in scans]))
             raise
-        if not actions.changes_matched:  # then the statement did not pair target rows with source rows
+        if not actions.changes_matched:  # the statement did not return matched rows
             rows = sql.matched_rows(target, self._source, len(self._keys), len(self._partitions))
         paths = [scan.footer.path for scan in scans]
         counts = self._counts(rows, paths)
@@ -83,22 +83,22 @@ class SqlKeys:
         )
 
     def _load(self, location: Location, scans: Sequence[Scan]) -> str:
-        """The scanned keys with their positions, in a table; rows with a null key match nothing and stay out."""
-        shape, known = self._spool.shape, self._spool.all_keys() if self._spool.rows <= FEW_ROWS else {}
+        """Load the scanned keys with their positions into a table, except rows with a null key, which match nothing."""
+        shape, wanted = self._spool.shape, self._spool.all_keys() if self._spool.rows <= SMALL_SOURCE_ROWS else {}
 
         def read(item: tuple[int, Scan]) -> pa.Table:
             number, scan = item
-            return pa.concat_tables([_positions(batch, number, known) for batch in read_keys(location, scan, shape)])
+            return pa.concat_tables([_positions(batch, number, wanted) for batch in read_keys(location, scan, shape)])
 
         positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64())]
         columns = pa.schema([*self._columns, *positions, ("source_row", pa.int64())])
         target = self._workspace.create_like("target", columns)
-        for table in _gathered(prefetch_map(read, _split(scans), 2)):
+        for table in _concatenated(prefetch_map(read, _split(scans), 2)):
             self._workspace.insert(target, table.select(columns.names))
         return target
 
     def _merge_using_duckdb_merge(self, target: str, actions: Actions) -> tuple[str, int, int]:
-        """MERGE into the table of keys and positions; the counts are what RETURNING says was done."""
+        """MERGE into the table of keys and positions. The counts are those of its RETURNING clause."""
         done: Counter[str] = Counter()
         start, size = 0, MERGE_ROWS
         while start < self._spool.rows:
@@ -106,7 +106,7 @@ class SqlKeys:
             try:
                 returned = self._workspace.fetch(statement).column(0)
             except duckdb.OutOfMemoryException:
-                if size <= LEAST_MERGE_ROWS:
+                if size <= MIN_MERGE_ROWS:
                     raise
                 size //= 4
                 continue
@@ -131,7 +131,7 @@ class SqlKeys:
         return counts
 
     def _matched_keys(self, rows: str, inserted: int | None) -> int:
-        """How many source rows have a key that the target has."""
+        """The number of source rows whose key is in the target."""
         if inserted is not None:
             return self._spool.rows - inserted
         return int(self._workspace.run(f"SELECT count(DISTINCT source_row) FROM ({rows})")[0][0])
@@ -145,23 +145,23 @@ class SqlKeys:
         return (int(firsts[0][1]) if firsts else 0), samples
 
     def _hits(self, rows: str) -> Iterator[pa.RecordBatch]:
-        """In the order of the files; or of the parts, where these are read one after the other."""
+        """Ordered by file, or by part of the source if the spool is read from disk."""
         order = "file_no, row_group, row_no" if self._spool.in_memory else "source_row"
         offsets = self._spool.offsets
         query = (
             f"SELECT file_no, row_group, row_no, source_row FROM ({rows}) WHERE file_no IS NOT NULL ORDER BY {order}"
         )
         for table in self._workspace.stream(query, CHUNK_ROWS):
-            *place, source_rows = (column.to_numpy() for column in table.columns)
+            *position, source_rows = (column.to_numpy() for column in table.columns)
             part = np.searchsorted(offsets, source_rows, side="right") - 1
-            columns = [*place, part, source_rows - offsets[part]]
+            columns = [*position, part, source_rows - offsets[part]]
             arrays = [pa.array(column, field.type) for column, field in zip(columns, HITS, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=HITS)
 
 
 def _files_note(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
-    return f"files={', '.join(paths[:_NAMED_FILES])}{more}"
+    more = f" and {len(paths) - _LOGGED_FILES} more" if len(paths) > _LOGGED_FILES else ""
+    return f"files={', '.join(paths[:_LOGGED_FILES])}{more}"
 
 
 def _tables(spool: Spool) -> Iterator[pa.Table]:
@@ -172,7 +172,7 @@ def _tables(spool: Spool) -> Iterator[pa.Table]:
 
 
 def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
-    """Scans by file number, cut so that the keys of one are comfortable to hold."""
+    """Scans with their file numbers, split into groups of about `SCAN_ROWS` rows to limit memory."""
     for number, scan in enumerate(scans):
         groups: list[int] = []
         for group in scan.row_groups:
@@ -184,13 +184,13 @@ def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
             yield number, Scan(scan.footer, tuple(groups))
 
 
-def _positions(batch: KeyBatch, number: int, known: Mapping[str, pa.Array]) -> pa.Table:
-    """Keys and where they are; only those that could match one of `known`, column by column."""
+def _positions(batch: KeyBatch, number: int, wanted: Mapping[str, pa.Array]) -> pa.Table:
+    """Keys with their positions, reduced column by column to values that are in `wanted`."""
     columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
     possible = np.ones(len(batch.keys[0]), dtype=bool)
     for name, column in columns.items():
-        if name in known:
-            possible &= pc.is_in(column, known[name], skip_nulls=True).to_numpy(zero_copy_only=False)
+        if name in wanted:
+            possible &= pc.is_in(column, wanted[name], skip_nulls=True).to_numpy(zero_copy_only=False)
         elif column.null_count:
             possible &= column.is_valid().to_numpy(zero_copy_only=False)
     columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
@@ -198,22 +198,22 @@ def _positions(batch: KeyBatch, number: int, known: Mapping[str, pa.Array]) -> p
     table = pa.table(columns)
     if len(rows) < len(possible):
         table = table.take(pa.array(rows))
-    place = {
+    positions = {
         "file_no": pa.array(np.full(len(rows), number, dtype=np.int32)),
         "row_group": pa.array(np.full(len(rows), batch.row_group, dtype=np.int32)),
         "row_no": pa.array(rows),
         "source_row": pa.nulls(len(rows), pa.int64()),
     }
-    return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | place)
+    return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | positions)
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Small tables put together: a thousand small files are not a thousand statements."""
-    waiting: list[pa.Table] = []
+def _concatenated(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Concatenate small tables, so that a thousand small files do not need a thousand statements."""
+    pending: list[pa.Table] = []
     for table in tables:
-        waiting.append(table)
-        if sum(t.num_rows for t in waiting) >= CHUNK_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
+        pending.append(table)
+        if sum(t.num_rows for t in pending) >= CHUNK_ROWS:
+            yield pa.concat_tables(pending)
+            pending = []
+    if pending:
+        yield pa.concat_tables(pending)

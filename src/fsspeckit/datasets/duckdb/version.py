@@ -1,9 +1,10 @@
-"""Which DuckDB is this, and does it know MERGE?"""
+"""The version of DuckDB, and whether to use its MERGE statement."""
 
 from __future__ import annotations
 
 import logging
 import re
+from contextlib import closing
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,32 +17,28 @@ MERGE_SINCE: Version = (1, 4, 0)
 UNKNOWN: Version = (0, 0, 0)
 
 logger = logging.getLogger(__name__)
-_known: WeakKeyDictionary[Any, Version] = WeakKeyDictionary()
+_versions: WeakKeyDictionary[Any, Version] = WeakKeyDictionary()
 
 
 def detect_version(connection: Any) -> Version:
-    """The version of the library behind a connection, asked once; `(0, 0, 0)` and a warning if it cannot be told."""
-    if connection not in _known:
-        _known[connection] = _ask(connection)
-    return _known[connection]
+    """The version of a connection's DuckDB, cached per connection; `(0, 0, 0)` and a warning if it is unknown."""
+    if connection not in _versions:
+        _versions[connection] = _query_version(connection)
+    return _versions[connection]
 
 
-def _ask(connection: Any) -> Version:
-    """On a cursor: the user's connection may hold a result, or a transaction that failed."""
+def _query_version(connection: Any) -> Version:
+    """Use a cursor: the connection itself may have an open result or a failed transaction."""
     try:
-        cursor = connection.cursor()
-        try:
-            answer = cursor.execute("SELECT * FROM pragma_version()").fetchone()
-        finally:
-            cursor.close()
-        return parse_version(answer[0])
+        with closing(connection.cursor()) as cursor:
+            return parse_version(cursor.execute("SELECT * FROM pragma_version()").fetchone()[0])
     except (duckdb.Error, ValueError, TypeError, IndexError) as error:
         logger.warning("Could not determine DuckDB version: %s", error)
         return UNKNOWN
 
 
 def library_version() -> Version:
-    """Of the installed module, for those who have no connection to ask; `(0, 0, 0)` for builds between releases."""
+    """The version of the installed module; `(0, 0, 0)` for builds between releases."""
     try:
         return parse_version(duckdb.__version__)
     except ValueError:
@@ -70,7 +67,7 @@ def check_use_merge(value: Any) -> None:
 
 
 def choose_merge(connection: Any, use_merge: bool | None) -> bool:
-    """Native MERGE, or UNION ALL? `use_merge=False` does not even ask for the version."""
+    """Use the native MERGE (`True`) or UNION ALL (`False`)? `use_merge=False` does not query the version."""
     if use_merge is False:
         logger.info("Using UNION ALL (explicitly requested)")
         return False
@@ -81,16 +78,13 @@ def choose_merge(connection: Any, use_merge: bool | None) -> bool:
             f"Current: {_dotted(version)}. Upgrade DuckDB, or pass use_merge=False.",
             operation="merge",
         )
-    logger.info(_chosen(bool(use_merge), supports_merge(version)))
+    if use_merge:
+        logger.info("Using DuckDB MERGE (explicitly requested)")
+    elif supports_merge(version):
+        logger.info("Using DuckDB MERGE for merge operation (auto-detected)")
+    else:
+        logger.info("Using UNION ALL fallback for merge operation (DuckDB < 1.4.0 or MERGE unavailable)")
     return supports_merge(version)
-
-
-def _chosen(requested: bool, native: bool) -> str:
-    if requested:
-        return "Using DuckDB MERGE (explicitly requested)"
-    if native:
-        return "Using DuckDB MERGE for merge operation (auto-detected)"
-    return "Using UNION ALL fallback for merge operation (DuckDB < 1.4.0 or MERGE unavailable)"
 
 
 def _dotted(version: Version) -> str:

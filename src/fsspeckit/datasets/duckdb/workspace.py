@@ -1,8 +1,7 @@
-"""A place of our own in the user's database: one cursor, its temporary tables and views.
+"""A cursor of the user's connection for our statements, with temporary tables and views.
 
-Temporary tables, views and transactions belong to a cursor. Whatever happens here, the user's own connection keeps its
-tables, its open transaction and its settings; when the cursor closes, all of ours is gone. What the cursor shares
-with the user is what it should share: the database's memory limit and the directory it spills into.
+Temporary tables, views and transactions belong to a cursor, so the user's connection keeps its tables, its transaction
+and its settings, and ours disappear with the cursor. The database's memory limit and temporary directory apply to both.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Value = TypeVar("Value")
 
 
 class Workspace:
-    """SQL on a cursor, by one thread at a time."""
+    """Runs SQL on its own cursor, one thread at a time."""
 
     def __init__(self, connection: Any) -> None:
         self._cursor = connection.cursor()
@@ -39,12 +38,12 @@ class Workspace:
         self._statement.set_result(None)
 
     def new_name(self, what: str) -> str:
-        """A name that no table of the user's has."""
+        """A name that no table of the user has."""
         self._tables += 1
         return f"fsspeckit_{what}_{self._tables}_{self._token}"
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Execute a statement; what comes back is small."""
+        """Execute a statement and return its rows. For small results."""
         logger.debug("%s", sql)
         with self._lock:
             rows: list[tuple[Any, ...]] = self._interruptible(lambda: self._cursor.execute(sql).fetchall())
@@ -57,9 +56,13 @@ class Workspace:
             return _plain(self._interruptible(lambda: self._cursor.sql(sql).to_arrow_table()))
 
     def stream(self, sql: str, rows: int) -> Iterator[pa.Table]:
-        """The rows of a query, a few at a time. Nothing else may run on the workspace until it is exhausted."""
+        """The rows of a query in batches. No other statement may run until the last batch is read."""
         logger.debug("%s", sql)
-        with self._lock, self._interruptible(lambda: open_reader(self._cursor.sql(sql), rows)) as reader, reading():
+        with (
+            self._lock,
+            self._interruptible(lambda: open_reader(self._cursor.sql(sql), rows)) as reader,
+            as_duckdb_errors(),
+        ):
             while (batch := self._interruptible(lambda: next(reader, None))) is not None:
                 yield _plain(pa.Table.from_batches([batch]))
 
@@ -78,7 +81,7 @@ class Workspace:
         self._with_view(rows, f"INSERT INTO {table} SELECT * FROM {{view}}")
 
     def _with_view(self, rows: pa.Table, sql: str) -> None:
-        """Arrow memory is read where it lies: registered under a name of its own, and let go of."""
+        """Run a statement on Arrow data that is registered, without a copy, as a temporary view."""
         view = f"source_view_{uuid.uuid4().hex}"
         with self._lock:
             try:
@@ -97,47 +100,47 @@ class Workspace:
             self._cursor.close()
 
     def _interruptible(self, statement: Callable[[], Value]) -> Value:
-        """Run a statement so that Ctrl-C ends it and is a `KeyboardInterrupt`.
+        """Run a statement in another thread, so that Ctrl-C interrupts it and raises `KeyboardInterrupt`.
 
-        In the main thread DuckDB looks for Ctrl-C itself. It makes a `RuntimeError` of the first one; after a second
-        one, closing the cursor waits for a statement that nobody ends. In another thread it does not look for it.
+        In the main thread DuckDB handles Ctrl-C itself: the first one raises `RuntimeError`, and after a second one
+        closing the cursor waits for the statement forever.
         """
         if threading.current_thread() is not threading.main_thread():
             return statement()
-        self._statement = outcome = Future[Any]()
-        threading.Thread(target=_run, args=(statement, outcome), daemon=True).start()
+        self._statement = future = Future[Any]()
+        threading.Thread(target=_run, args=(statement, future), daemon=True).start()
         try:
-            wait([outcome])
+            wait([future])
         except KeyboardInterrupt:
             self._stop()
             raise
-        value: Value = outcome.result()
+        value: Value = future.result()
         return value
 
     def _stop(self) -> None:
-        """End the statement that runs. An interrupt that comes before it has begun is lost, so there are several."""
+        """Interrupt the running statement. DuckDB ignores an interrupt before the statement starts, so repeat it."""
         while not self._statement.done():
             with contextlib.suppress(KeyboardInterrupt):
                 self._cursor.interrupt()
                 wait([self._statement], timeout=0.05)
 
 
-def _run(statement: Callable[[], Any], outcome: Future[Any]) -> None:
+def _run(statement: Callable[[], Any], future: Future[Any]) -> None:
     try:
-        outcome.set_result(statement())
+        future.set_result(statement())
     except BaseException as error:
-        outcome.set_exception(error)
+        future.set_exception(error)
 
 
 def open_reader(relation: Any, rows: int) -> pa.RecordBatchReader:
-    """A relation as a stream of record batches; DuckDB has renamed the method."""
+    """A relation as a stream of record batches. The method has another name in old versions of DuckDB."""
     method = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
     return method(rows)
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """What fails in DuckDB while a stream is read comes out of Arrow as an error of the system's."""
+def as_duckdb_errors() -> Iterator[None]:
+    """If DuckDB fails while a stream is read, Arrow raises an error of its own or an `OSError`."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -145,13 +148,13 @@ def reading() -> Iterator[None]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Without what the user's settings of Arrow output have put in: views, and integers with a name."""
+    """Remove views and extension types, which depend on the user's Arrow settings."""
     check_booleans(table.schema)
     return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
 
 
 def _unregister_duckdb_table_safely(connection: Any, name: str) -> None:
-    """Take a registered view away; that it was never there is not an error."""
+    """Unregister a view. It is not an error if the view does not exist."""
     try:
         connection.unregister(name)
     except duckdb.Error as error:

@@ -1,4 +1,4 @@
-"""The PyArrow engine: one machine, the smallest install."""
+"""The PyArrow engine: one machine, no further dependencies."""
 
 from fsspeckit.datasets.pyarrow.io import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
 

@@ -1,4 +1,4 @@
-"""The PyArrow engine: everything that engines of one process share, and sources that are Arrow."""
+"""The PyArrow engine: `LocalEngine` with Arrow sources."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import from_file_calendar
 from fsspeckit.core.values.schema import unify_footers, unify_sources
-from fsspeckit.datasets.files import path_fields
-from fsspeckit.datasets.sources import data_files
+from fsspeckit.datasets.sources import data_files, path_fields
 from fsspeckit.datasets.spark.columns import arrow_schema, spark_schema
 from fsspeckit.datasets.spark.operation import Operation
 

@@ -16,7 +16,6 @@ from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.datasets.files import existing_files
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -27,6 +26,7 @@ from fsspeckit.datasets.options import (
     Strategy,
     check_known,
 )
+from fsspeckit.datasets.sources import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.columns import quoted
 from fsspeckit.datasets.spark.engine import SparkEngine, operation

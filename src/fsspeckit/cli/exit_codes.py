@@ -1,13 +1,14 @@
-"""What all commands share: errors become one line and an exit code, warnings go to standard error."""
+"""Exit codes: an error becomes one line on standard error and an exit code. Warnings go to standard error, too."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import warnings
-from typing import Any, TextIO
+from typing import Any
 
 import click
+
+from fsspeckit.cli.output import say
 
 REFUSED = 1
 UNFINISHED = 3
@@ -17,7 +18,7 @@ _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "py
 
 
 class Commands(click.Group):
-    """A group whose commands show no traceback for errors that the user can fix."""
+    """Commands that show no traceback for errors that the user can fix."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -34,52 +35,32 @@ class Commands(click.Group):
         except click.ClickException:
             raise
         except Exception as error:
-            message = _refusal(error)
+            from fsspeckit.core.errors import CommitUnfinishedError
+
+            message = _user_message(error)
             if message is None:
                 raise
             say("Error", message)
-            ctx.exit(_exit_code(error))
+            ctx.exit(UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED)
 
 
-def say(severity: str, message: str) -> None:
-    """Print one line on standard error, if that can be written to."""
-    colour = {"Error": "red", "Warning": "yellow"}.get(severity)
-    with contextlib.suppress(OSError):
-        click.echo(f"{click.style(severity + ':', fg=colour, bold=True)} {' '.join(message.splitlines())}", err=True)
-
-
-def _refusal(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message for an error that the user can fix; `None` for a bug in this package."""
     from fsspeckit.core.errors import FsspeckitError
 
     if isinstance(error, FsspeckitError):
         return str(error)
     if isinstance(error, OSError):
-        return None if error.errno == errno.EPIPE else _os_message(error)  # `fsspeckit … | head`: click ends quietly
+        if error.errno == errno.EPIPE:  # `fsspeckit … | head`: click handles it
+            return None
+        if error.strerror is None:
+            return str(error)
+        return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror
     library = _LIBRARIES.get(type(error).__module__.partition(".")[0])
     if library is not None:
         return f"{library} failed: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
     return None
 
 
-def _exit_code(error: Exception) -> int:
-    from fsspeckit.core.errors import CommitUnfinishedError
-
-    return UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED
-
-
-def _os_message(error: OSError) -> str:
-    if error.strerror is None:
-        return str(error)
-    return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
     say("Warning", str(message))
