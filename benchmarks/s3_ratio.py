@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from works import PLAIN, make_rows
 
+from fsspeckit.core.storage.object_files import TAILS
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -51,6 +52,7 @@ def build(bucket: Bucket, files: int, rows: int, options: dict[str, str]) -> tup
 
 
 def merge_plain(url: str, rows: pa.Table) -> None:
+    TAILS.__init__()  # type: ignore[misc]
     assert PyArrowDatasetIO().merge(rows, url, "upsert", ["id"]).updated == rows.num_rows
 
 

@@ -12,6 +12,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.commit.head import Addition
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, StorageError
+from fsspeckit.core.storage import object_files
 from fsspeckit.core.storage import s3 as client
 from fsspeckit.core.storage.object_files import UploadFile
 from fsspeckit.core.storage.objects import Entry
@@ -29,6 +30,7 @@ def test_a_network_that_fails_while_footers_are_read(
 ) -> None:
     """It is no damaged file: nobody is told to remove one."""
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
+    monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
     url = bucket.write(prefix, FILES)
     io = dataset_io(name)
     source = FILES["f0.parquet"]
@@ -59,6 +61,7 @@ def test_an_overwrite_that_cannot_read_the_record_of_a_stream(
     io.merge(data.set_column(1, "x", [["streamed"] * len(data)]), url, "upsert", ["id"], batch=batch)
     before = bucket.etags(f"{prefix}/")
     for fault in ("reset", "503 SlowDown", "403 No"):
+        monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
         proxy.fault = lambda asked, fault=fault: fault if asked.method == "GET" and ".parquet" in asked.path else None
         with pytest.raises(StorageError, match=r"Cannot read .*\.parquet.*nothing was changed"):
             io.write_dataset(data, url, mode="overwrite")

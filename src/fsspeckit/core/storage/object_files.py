@@ -39,31 +39,36 @@ INTENT = ".upload"
 
 
 class Tails:
-    """The ends of objects that were read last. Several steps of a merge read the footer of a file.
-
-    Entries have the ETag of their object in the key, so they never become invalid. The oldest go beyond `limit` bytes.
-    """
+    """The ends of the objects that were read last, up to `limit` bytes."""
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit, self._size = limit, 0
-        self._tails: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._tails: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._guard = threading.Lock()
 
-    def get(self, entry: Entry) -> bytes | None:
+    def get(self, objects: Objects, entry: Entry) -> bytes | None:
+        name = (objects.endpoint, objects.place, entry.key, entry.etag)
         with self._guard:
-            tail = self._tails.get((entry.key, entry.etag))
+            tail = self._tails.get(name)
             if tail is not None:
-                self._tails.move_to_end((entry.key, entry.etag))
+                self._tails.move_to_end(name)
             return tail
 
-    def put(self, entry: Entry, tail: bytes) -> None:
+    def put(self, objects: Objects, entry: Entry, tail: bytes) -> None:
+        name = (objects.endpoint, objects.place, entry.key, entry.etag)
         with self._guard:
-            name = (entry.key, entry.etag)
             self._size += len(tail) - len(self._tails.get(name, b""))
             self._tails[name] = tail
             self._tails.move_to_end(name)
             while self._size > self._limit:
                 self._size -= len(self._tails.popitem(last=False)[1])
+
+
+TAILS = Tails()
+"""One for the process: a merge reads a footer in several steps, and the next merge reads the same footers again.
+
+The ETag of an object is part of the key, so an entry never becomes invalid.
+"""
 
 
 class _RangeFile(io.RawIOBase):
@@ -113,9 +118,9 @@ class _RangeFile(io.RawIOBase):
 class PinnedFile(_RangeFile):
     """An object as a file. `entry` is its version in a listing, if it was listed."""
 
-    def __init__(self, objects: Objects, key: str, entry: Entry | None, tails: Tails) -> None:
+    def __init__(self, objects: Objects, key: str, entry: Entry | None) -> None:
         super().__init__()
-        self._objects, self._key, self._tails = objects, key, tails
+        self._objects, self._key = objects, key
         self._entry = entry if entry is not None and entry.etag else None
         self._block, self._block_start = b"", 0
         self._requests: list[tuple[int, int]] = []
@@ -137,16 +142,16 @@ class PinnedFile(_RangeFile):
     def _pinned(self) -> Entry:
         if self._entry is None:
             tail, self._entry = self._objects.read_tail(self._key, TAIL)
-            self._tails.put(self._entry, tail)
+            TAILS.put(self._objects, self._entry, tail)
         return self._entry
 
     def _range(self, start: int, end: int) -> bytes:
         entry = self._pinned()
         if start >= entry.size - TAIL:
-            tail = self._tails.get(entry)
+            tail = TAILS.get(self._objects, entry)
             if tail is None:
                 tail = self._objects.read(self._key, max(0, entry.size - TAIL), entry.size, entry.etag)
-                self._tails.put(entry, tail)
+                TAILS.put(self._objects, entry, tail)
             first = entry.size - len(tail)
             return tail[start - first : end - first]
         if not self._block_start <= start <= end <= self._block_start + len(self._block):

@@ -27,7 +27,6 @@ from fsspeckit.core.storage.object_files import (
     PinnedSource,
     ScratchFile,
     TailFile,
-    Tails,
     UploadFile,
     tail_of,
 )
@@ -47,7 +46,6 @@ class StoreStorage(Storage):
         self._process = os.getpid()
         self._listed: dict[str, Entry] = {}
         self._staged: dict[str, UploadFile] = {}
-        self._tails = Tails()
         self._listing = threading.local()
 
     def __repr__(self) -> str:
@@ -127,7 +125,7 @@ class StoreStorage(Storage):
             size_and_tail = tail_of(self.objects, f"{path}{INTENT}")
             if size_and_tail is not None:
                 return pa.PythonFile(TailFile(*size_and_tail), mode="r")
-        return PinnedSource(PinnedFile(self.objects, path, self._listed.get(path), self._tails))
+        return PinnedSource(PinnedFile(self.objects, path, self._listed.get(path)))
 
     def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
         source.will_read(ranges)
