@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from works import PLAIN, make_rows
 
-from fsspeckit.core.storage.pinned import TAILS
+from fsspeckit.core.storage.object_files import TAILS
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

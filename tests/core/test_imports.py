@@ -108,8 +108,8 @@ def test_no_caller_asks_for_the_class_of_a_storage() -> None:
 
 
 def test_the_two_commit_protocols_do_not_know_each_other() -> None:
-    disks = {"disk", "staging", "journal", "marker", "apply", "recovery"}
-    stores = {"store", "head", "lease", "place", "finish"}
+    disks = {"disk", "staging", "journal", "apply", "recovery"}
+    stores = {"store", "head", "lease", "finish"}
     folder = ROOT / "core" / "commit"
     assert disks | stores | {"shared", "session", "forget", "replace", "__init__"} == {
         p.stem for p in folder.glob("*.py")

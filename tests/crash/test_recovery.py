@@ -142,7 +142,7 @@ def test_a_folder_that_is_replaced_while_a_merge_is_at_work(tmp_path: Path, monk
         lake.mkdir()
 
     lakes.after(monkeypatch, "insert", swap)
-    with pytest.raises(Exception, match=r"was moved or replaced while the merge was under way; nothing was changed"):
+    with pytest.raises(Exception, match=r"was moved or replaced while the merge was running; nothing was changed"):
         lakes.merge(lake)
     assert rows(lake) == rows(tmp_path / "lake_old") == []
 
@@ -266,7 +266,7 @@ def test_a_copy_of_the_whole_tree_with_new_times(tmp_path: Path, replace: Any, d
     record(lakes.make(tmp_path / "a/lake"), done, replace=replace)
     shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
     copy = tmp_path / "b/lake"
-    check_refused(copy, r"f2\.parquet: to be .*What is there was not overwritten.*recover --finish.*recover --discard")
+    check_refused(copy, r"f2\.parquet: to be .*Existing files were not overwritten.*--finish.*recover --discard")
     assert recover(str(copy), finish=True)
     check_whole(copy, lakes.NEW)
     recover(str(tmp_path / "a/lake"))
@@ -417,7 +417,7 @@ def test_keys_that_stand_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(CommitUnfinishedError):
             lakes.merge(lake, replace="new_file")
     (said,) = recover(str(lake), discard=True)
-    assert "removed are f0.parquet; as before are f1.parquet, f2.parquet, whose rows may stand in new files too" in said
+    assert "removed are f0.parquet; as before are f1.parquet, f2.parquet, whose rows may also be in new files" in said
 
 
 def test_one_way_or_the_other(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Watched(io.BytesIO):
 
 
 def test_nobody_reads_but_who_asks() -> None:
-    """PyArrow's own threads may come too late to let go of a file: see `storage.pinned`."""
+    """PyArrow's own threads may come too late to let go of a file: see `storage.object_files`."""
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": range(1000), "x": ["text"] * 1000}), sink)
     watched = Watched(sink.getvalue())
@@ -42,11 +42,11 @@ def test_nobody_reads_but_who_asks() -> None:
 ENDING = """
 import atexit, sys, threading, time
 
-atexit.register(lambda: print(len(pinned._RangeFile.living)))  # runs after those that are registered later
-from fsspeckit.core.storage import pinned
+atexit.register(lambda: print(len(object_files._RangeFile.open_files)))  # runs after those that are registered later
+from fsspeckit.core.storage import object_files
 
-pinned._PATIENCE = float(sys.argv[1])
-held = [pinned.TailFile(1, b"x")]
+object_files._EXIT_TIMEOUT = float(sys.argv[1])
+held = [object_files.TailFile(1, b"x")]
 threading.Thread(target=lambda: (time.sleep(0.3), held.clear()), daemon=True).start()
 """
 

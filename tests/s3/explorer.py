@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsspeckit.core.commit import place, store
+from fsspeckit.core.commit import head, store
 from fsspeckit.core.commit.lease import Runtime
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
@@ -98,7 +98,7 @@ class World:
 
         runtime = Runtime(lambda: writer.slept, sleep, lambda: f"w{number}t{next(tokens)}", 1, False, lambda: 0.0)
         port: Any = Port(self, number)
-        place.PROBED.add(port)
+        head.CHECKED_BUCKETS.add(port)
         try:
             program(Location(StoreStorage(port), ROOT, "s3://memory/lake"), runtime, f"row{number}")
             writer.end = "acknowledged"
@@ -312,7 +312,7 @@ def iter_token() -> Callable[[], str]:
 
 
 def _probed(bucket: MemoryObjects) -> Any:
-    place.PROBED.add(bucket)
+    head.CHECKED_BUCKETS.add(bucket)
     return bucket
 
 

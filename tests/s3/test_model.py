@@ -40,14 +40,14 @@ def mistakes() -> dict[str, Any]:
 
     def copying(patch: pytest.MonkeyPatch) -> None:
         """Old files go before all of the new ones are there."""
-        place = finish.Finisher._place
+        complete = finish.Finisher._complete_uploads
 
-        def late(self: Any, seen: Any, *, force: bool) -> Any:
-            decided = self._decide(seen, "removing", seen.head.journal)
-            self._remove(decided)
-            return place(self, seen, force=force)
+        def late(self: Any, version: Any, *, force: bool) -> Any:
+            decided = self._decide(version, "removing", version.head.journal)
+            self._remove_old_files(decided)
+            return complete(self, version, force=force)
 
-        patch.setattr(finish.Finisher, "_place", late)
+        patch.setattr(finish.Finisher, "_complete_uploads", late)
 
     def believing(patch: pytest.MonkeyPatch) -> None:
         """A commit without an answer is taken as failed, and what it needs is cleared away."""
@@ -56,17 +56,17 @@ def mistakes() -> dict[str, Any]:
             self._state = "open"
             raise StorageError("no answer", operation="commit")
 
-        patch.setattr(store.StoreSession, "_resolve", resolve)
-        patch.setattr(Lease, "_look", lambda self, state: "lost")
+        patch.setattr(store.StoreSession, "_resolve_unknown", resolve)
+        patch.setattr(Lease, "_read_outcome", lambda self, state: "lost")
 
     def sweeping(patch: pytest.MonkeyPatch) -> None:
         """What sessions left is looked for after the lease was taken, when it may be a living one's."""
-        clear = store._Entry._clear
+        remove = store._Acquisition._remove
 
-        def late(self: Any, finisher: Any, left: Any) -> None:
-            clear(self, finisher, finisher.survey())
+        def late(self: Any, finisher: Any, leftovers: Any) -> None:
+            remove(self, finisher, finisher.leftovers())
 
-        patch.setattr(store._Entry, "_clear", late)
+        patch.setattr(store._Acquisition, "_remove", late)
 
     def ignoring(patch: pytest.MonkeyPatch) -> None:
         """The head is changed without a condition."""
@@ -80,16 +80,16 @@ def mistakes() -> dict[str, Any]:
 
     def listing(patch: pytest.MonkeyPatch) -> None:
         """Uploads are looked for by the folder of their keys, which some stores do not answer."""
-        patch.setattr(finish.Finisher, "_intended", lambda self, intent: self.location.root)
+        patch.setattr(finish.Finisher, "_key_of_intent", lambda self, intent: self.location.root)
 
     def hurrying(patch: pytest.MonkeyPatch) -> None:
         """A commit is given up that is not held for it: it may be finished, and its files live."""
 
-        def decide(self: Any, seen: Any, state: Any, journal: Any) -> Any:
-            return head.Seen(replace(seen.head, state=state, journal=journal), seen.etag)
+        def decide(self: Any, version: Any, state: Any, journal: Any) -> Any:
+            return head.HeadVersion(replace(version.head, state=state, journal=journal), version.etag)
 
         patch.setattr(finish.Finisher, "_decide", decide)
-        patch.setattr(finish.Finisher, "_is_current", lambda self, seen: True)
+        patch.setattr(finish.Finisher, "_is_current", lambda self, version: True)
 
     def hoping(patch: pytest.MonkeyPatch) -> None:
         """No head after the commit is taken as a commit that others finished."""
@@ -103,7 +103,7 @@ def mistakes() -> dict[str, Any]:
 
     def trusting(patch: pytest.MonkeyPatch) -> None:
         """What the store answers to a complete is believed."""
-        patch.setattr(head.Addition, "is_made", lambda self, there, answered="": True)
+        patch.setattr(head.Addition, "matches", lambda self, entry, completed_etag="": True)
 
     found = (copying, believing, sweeping, ignoring, listing, hurrying, hoping, trusting)
     return {mistake.__name__: mistake for mistake in found}

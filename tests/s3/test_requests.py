@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.api import dataset_io
-from fsspeckit.core.storage import locate, pinned
+from fsspeckit.core.storage import locate, object_files
 from fsspeckit.core.storage.objects import ObjectChangedError
 from s3.bucket import Bucket
 from s3.servers import Moto
@@ -27,7 +27,7 @@ def test_one_file_of_two_hundred(
     name: str, moto: Moto, moto_bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = moto_bucket.write(prefix, FILES)
-    monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
+    monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
     moto.requests.clear()
     result = dataset_io(name).merge(SOURCE, url, "update", ["id"])
     asked = list(moto.requests)
@@ -79,7 +79,7 @@ def test_columns_that_lie_together_are_one_request(
 ) -> None:
     wide = pa.table({f"c{i}": [float(n * i) for n in range(5000)] for i in range(20)} | {"id": range(5000)})
     url = moto_bucket.write(prefix, {"wide.parquet": wide})
-    monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
+    monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
     moto.requests.clear()
     assert dataset_io("pyarrow").read(url).num_rows == 5000
     assert len([r for r in moto.requests if r.path.endswith("wide.parquet")]) <= 4
@@ -98,12 +98,12 @@ def test_columns_of_a_rewritten_row_group_are_one_request(moto: Moto, moto_bucke
 
 
 def test_ranges_that_lie_together() -> None:
-    file = pinned.PinnedFile(Any, "key", None)  # type: ignore[arg-type]
-    near, far = pinned.AHEAD, 4 * pinned.AHEAD
-    file.expect([(far, far + 10), (0, 5), (5 + near, 9 + near), (2, 4)])
-    assert file._runs == [(0, 9 + near), (far, far + 10)]
-    file.expect([(0, pinned.LARGEST), (pinned.LARGEST, pinned.LARGEST + 1)])
-    assert file._runs == [(0, pinned.LARGEST), (pinned.LARGEST, pinned.LARGEST + 1)]
+    file = object_files.PinnedFile(Any, "key", None)  # type: ignore[arg-type]
+    near, far = object_files.MAX_GAP, 4 * object_files.MAX_GAP
+    file.will_read([(far, far + 10), (0, 5), (5 + near, 9 + near), (2, 4)])
+    assert file._requests == [(0, 9 + near), (far, far + 10)]
+    file.will_read([(0, object_files.MAX_REQUEST), (object_files.MAX_REQUEST, object_files.MAX_REQUEST + 1)])
+    assert file._requests == [(0, object_files.MAX_REQUEST), (object_files.MAX_REQUEST, object_files.MAX_REQUEST + 1)]
 
 
 def test_ranges_of_one_object_are_of_one_version(moto_bucket: Bucket, prefix: str) -> None:

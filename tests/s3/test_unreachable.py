@@ -12,10 +12,10 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.commit.head import Addition
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError, StorageError
-from fsspeckit.core.storage import pinned
+from fsspeckit.core.storage import object_files
 from fsspeckit.core.storage import s3 as client
+from fsspeckit.core.storage.object_files import UploadFile
 from fsspeckit.core.storage.objects import Entry
-from fsspeckit.core.storage.uploading import UploadFile
 from s3 import servers
 from s3.bucket import Bucket, counted
 from s3.faulty import Killed
@@ -30,7 +30,7 @@ def test_a_network_that_fails_while_footers_are_read(
 ) -> None:
     """It is no damaged file: nobody is told to remove one."""
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
-    monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
+    monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
     url = bucket.write(prefix, FILES)
     io = dataset_io(name)
     source = FILES["f0.parquet"]
@@ -61,7 +61,7 @@ def test_an_overwrite_that_cannot_read_the_record_of_a_stream(
     io.merge(data.set_column(1, "x", [["streamed"] * len(data)]), url, "upsert", ["id"], batch=batch)
     before = bucket.etags(f"{prefix}/")
     for fault in ("reset", "503 SlowDown", "403 No"):
-        monkeypatch.setattr(pinned, "TAILS", pinned.Tails())
+        monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
         proxy.fault = lambda asked, fault=fault: fault if asked.method == "GET" and ".parquet" in asked.path else None
         with pytest.raises(StorageError, match=r"Cannot read .*\.parquet.*nothing was changed"):
             io.write_dataset(data, url, mode="overwrite")
@@ -151,8 +151,8 @@ def test_etags_that_are_no_hashes() -> None:
         addition = Addition("f.parquet", file.upload.upload_id, file.upload.parts, 3, file.upload.etag)
         assert objects.complete(file.upload)
         made = objects.stat("lake/f.parquet")
-        assert made is not None and addition.is_made(made)
+        assert made is not None and addition.matches(made)
         other = Entry("lake/f.parquet", 3, '"of another"')
-        assert addition.is_made(other) is not told
-        assert addition.is_made(other, "of another") and addition.is_made(other, "answered") is False
-        assert not addition.is_made(Entry("lake/f.parquet", 0, made.etag))
+        assert addition.matches(other) is not told
+        assert addition.matches(other, "of another") and addition.matches(other, "answered") is False
+        assert not addition.matches(Entry("lake/f.parquet", 0, made.etag))

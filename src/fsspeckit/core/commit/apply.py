@@ -1,7 +1,7 @@
-"""Carry out a journal, from wherever an earlier attempt stopped, or give it up.
+"""Apply a journal, from wherever an earlier attempt stopped, or undo it.
 
-Staged files are renamed into place first, and only then are old files removed. Every step looks at the file it is
-about to replace or remove, at the last moment: what is not as the journal expects is neither overwritten nor skipped.
+Staged files are renamed into place first. Only then are old files removed. Right before a file is replaced or removed
+its state is compared with the one in the journal. If they differ, the file is neither overwritten nor skipped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import errno
 import posixpath
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,119 +20,125 @@ from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import DiskLocation
 
 Progress = Literal["due", "done", "conflict", "lost"]
+"""How far one entry of a journal is. `lost`: the staged file is gone, and it is not in its place either."""
 
 
 class ConflictError(Exception):
-    """A file is not as the journal expects it; says which, what was expected and what is there."""
+    """A file is not in the state that the journal expects. The message has the path and both states."""
 
 
 @dataclass(frozen=True)
 class ApplyJournal:
-    """The steps of a journal in a data set. `force` takes what is there as it is."""
+    """A journal and the data set it is applied to. With `force`, files in an unexpected state are replaced too."""
 
     location: DiskLocation
     staging: str
     journal: Journal
     force: bool = False
 
-    def apply(self, here: int) -> None:
-        """Do what is due, and make it durable, as long as the data set is the folder with the inode `here`."""
+    def apply(self, inode: int) -> None:
+        """Apply what is due and make it durable. Stop if the path no longer names the folder with this inode."""
         folders: set[str] = set()
-        for step in self._steps():
-            self._check_place(here)
-            self._add(step, folders) if isinstance(step, Addition) else self._remove(step, folders)
-        self._check_place(here)
+        for addition in self.journal.additions:
+            self._check_folder(inode)
+            self._add(addition, folders)
+        for removal in self.journal.removals:
+            self._check_folder(inode)
+            self._remove(removal, folders)
+        self._check_folder(inode)
         for folder in sorted(folders):
             self.location.storage.sync_folder(folder)
 
-    def _check_place(self, inode: int) -> None:
-        """Files may not go to another folder that took the data set's path, nor make a new one there."""
+    def _check_folder(self, inode: int) -> None:
+        """Nothing may be put into another folder that took the data set's path, nor create one there."""
         if inode_of(self.location) != inode:
-            raise moved(self.location)
+            raise folder_moved(self.location)
 
     def conflicts(self) -> list[str]:
-        """The files that are not as the journal expects them; nothing is changed."""
+        """The files whose state prevents the commit. Changes nothing."""
         blocking = ("lost",) if self.force else ("conflict", "lost")
-        return [self._text(step) for step in self._steps() if self.progress(step) in blocking]
+        return [self._describe(entry) for entry in self._entries if self.progress(entry) in blocking]
 
-    def progress(self, step: Addition | Removal) -> Progress:
-        """How far is this step? `lost`: a staged file is gone and not in its place either."""
-        there = self._stat(step.path)
-        if isinstance(step, Removal):
-            return "done" if there is None else "due" if self._fits(there, step.before) else "conflict"
-        if self._is_staged(step):
-            return "due" if self._fits(there, step.before) else "conflict"
-        if there is None or (step.before != ANYTHING and self._fits(there, step.before)):
+    def progress(self, entry: Addition | Removal) -> Progress:
+        info = self._stat(entry.path)
+        if isinstance(entry, Removal):
+            return "done" if info is None else "due" if self._matches(info, entry.before) else "conflict"
+        if self._is_staged(entry):
+            return "due" if self._matches(info, entry.before) else "conflict"
+        if info is None or (entry.before != ANYTHING and self._matches(info, entry.before)):
             return "lost"
-        return "done" if there.size == step.after.size else "conflict"
+        return "done" if info.size == entry.after.size else "conflict"
 
     @cached_property
-    def in_its_place(self) -> bool:
+    def is_original_folder(self) -> bool:
         """Is the data set the very folder that the journal was written for? In a copy, inodes mean nothing."""
         return self.journal.inode != 0 and self.journal.inode == inode_of(self.location)
 
     @cached_property
-    def _inodes_hold(self) -> bool:
-        """Do files have the inodes that they had? Not in a copy, nor where each mount gives new ones (exfat-fuse).
+    def _inodes_are_stable(self) -> bool:
+        """Do files have the inodes that they had? Not in a copy, nor where each mount assigns new ones (exfat-fuse).
 
-        The commit's own files tell: a staged file, and one that was put in place and has its size and time.
+        The commit's own files show it: those that are staged, or in place with the size and time they were written
+        with.
         """
-        if not self.in_its_place:
+        if not self.is_original_folder:
             return False
         for addition in self.journal.additions:
-            staged = self.location.storage.stat(self._staged(addition))
-            own = staged or self._stat(addition.path)
-            as_written = own and (own.size, own.mtime_ns) == (addition.after.size, addition.after.mtime_ns)
-            if own is not None and as_written and own.inode != addition.after.inode:
+            info = self.location.storage.stat(self._staged(addition)) or self._stat(addition.path)
+            as_written = info and (info.size, info.mtime_ns) == (addition.after.size, addition.after.mtime_ns)
+            if info is not None and as_written and info.inode != addition.after.inode:
                 return False
         return True
 
     @property
     def is_begun(self) -> bool:
-        """Has a staged file left its place?"""
+        """Has a staged file been renamed?"""
         return not all(map(self._is_staged, self.journal.additions))
 
     @property
     def is_done(self) -> bool:
-        """Is all of it in place? Removals alone do not tell: files are missing in any other folder too."""
-        return bool(self.journal.additions) and all(self.progress(step) == "done" for step in self._steps())
+        """Is everything applied? Removals alone prove nothing: files are missing in any other folder too."""
+        return bool(self.journal.additions) and all(self.progress(entry) == "done" for entry in self._entries)
 
     def undo(self) -> str:
-        """Give the commit up. New files go if no old one is gone or replaced yet, else all stays as it is; says so."""
+        """Give the commit up, and say what was done.
+
+        New files are removed if no old file has been replaced or removed. Otherwise all files stay as they are.
+        """
         placed = [a for a in self.journal.additions if not self._is_staged(a)]
         removed = [r for r in self.journal.removals if self.progress(r) == "done"]
         if not placed and not removed:
             self._remove_folders()
             return "no file was touched"
-        if not removed and all(a.before is None and self._is_as_put(a) for a in placed):
+        if not removed and all(a.before is None and self._is_as_placed(a) for a in placed):
             for path in (self.location.at(a.path) for a in placed):
                 self.location.storage.remove(path)
                 self.location.storage.sync_folder(posixpath.dirname(path))
             self._remove_folders()
             return f"{len(placed)} new file(s) taken back, no other file was touched"
-        replaced = [a.path for a in self.journal.additions if a not in placed and a.before is not None]
-        doubled = [r.path for r in self.journal.removals if r not in removed]
+        not_replaced = [a.path for a in self.journal.additions if a not in placed and a.before is not None]
+        not_removed = [r.path for r in self.journal.removals if r not in removed]
         return (
             f"half of it stays: new are {_names(a.path for a in placed)}; removed are "
-            f"{_names(r.path for r in removed)}; as before are {_names(iter([*replaced, *doubled]))}"
-            f"{', whose rows may stand in new files too' if doubled else ''}"
+            f"{_names(r.path for r in removed)}; as before are {_names([*not_replaced, *not_removed])}"
+            f"{', whose rows may also be in new files' if not_removed else ''}"
         )
 
     def _remove_folders(self) -> None:
-        """Remove the folders that were made for new files, if nobody put anything there."""
+        """Remove the folders that were made for new files, if they are empty."""
         for folder in map(self.location.at, reversed(self.journal.folders)):
             with contextlib.suppress(OSError):
                 self.location.storage.remove_folder(folder)
 
-    def _is_as_put(self, addition: Addition) -> bool:
-        there = self._stat(addition.path)
-        if there is None or self.in_its_place:
-            return there is None or self._fits(there, addition.after)
-        return there.size == addition.after.size  # a copy has other times; the name is the commit's own
+    def _is_as_placed(self, addition: Addition) -> bool:
+        info = self._stat(addition.path)
+        if info is None or self.is_original_folder:
+            return info is None or self._matches(info, addition.after)
+        return info.size == addition.after.size  # a copy has other times; the name is the commit's own
 
-    def _steps(self) -> Iterator[Addition | Removal]:
-        yield from self.journal.additions
-        yield from self.journal.removals
+    @property
+    def _entries(self) -> tuple[Addition | Removal, ...]:
+        return (*self.journal.additions, *self.journal.removals)
 
     def _add(self, addition: Addition, folders: set[str]) -> None:
         progress, target = self.progress(addition), self.location.at(addition.path)
@@ -143,13 +149,13 @@ class ApplyJournal:
             self._remove_checksum(addition.path)
             self.location.storage.rename(self._staged(addition), target)
         elif progress == "lost" or (progress == "conflict" and not self.force):
-            raise ConflictError(self._text(addition))
+            raise ConflictError(self._describe(addition))
         folders.add(folder)
 
     def _remove(self, removal: Removal, folders: set[str]) -> None:
         progress, target = self.progress(removal), self.location.at(removal.path)
         if progress == "conflict" and not self.force:
-            raise ConflictError(self._text(removal))
+            raise ConflictError(self._describe(removal))
         if progress != "done":
             self._remove_checksum(removal.path)
             self.location.storage.remove(target)
@@ -157,7 +163,7 @@ class ApplyJournal:
             folders.add(posixpath.dirname(target))
 
     def _remove_checksum(self, path: str) -> None:
-        """Spark checks `.name.crc` against the file beside it; one that outlives its file makes the new unreadable."""
+        """Spark checks a file against `.name.crc` beside it. An outdated one would make the new file unreadable."""
         folder, _, name = path.rpartition("/")
         checksum = self.location.at(posixpath.join(folder, f".{name}.crc"))
         if self.location.storage.stat(checksum) is not None:
@@ -172,29 +178,29 @@ class ApplyJournal:
     def _stat(self, path: str) -> FileInfo | None:
         return self.location.storage.stat(self.location.at(path))
 
-    def _fits(self, there: FileInfo | None, expected: State | None) -> bool:
+    def _matches(self, info: FileInfo | None, expected: State | None) -> bool:
         if expected == ANYTHING:
             return True
-        if there is None or expected is None:
-            return there is None and expected is None
-        same = (there.size, there.mtime_ns) == (expected.size, expected.mtime_ns)
-        return same and (there.inode == expected.inode or not self._inodes_hold)
+        if info is None or expected is None:
+            return info is None and expected is None
+        same = (info.size, info.mtime_ns) == (expected.size, expected.mtime_ns)
+        return same and (info.inode == expected.inode or not self._inodes_are_stable)
 
-    def _text(self, step: Addition | Removal) -> str:
-        there = self._stat(step.path)
-        if isinstance(step, Removal):
-            return f"{step.path}: to be removed, expected {_state(step.before)}, is {_state(there)}"
-        if self._is_staged(step):
-            return f"{step.path}: to be written over {_state(step.before)}, is {_state(there)}"
-        staged = self._staged(step)
-        return f"{step.path}: expected the {step.after.size:,} bytes of {staged}, which is gone, is {_state(there)}"
+    def _describe(self, entry: Addition | Removal) -> str:
+        info = _state_text(self._stat(entry.path))
+        if isinstance(entry, Removal):
+            return f"{entry.path}: to be removed, expected {_state_text(entry.before)}, is {info}"
+        if self._is_staged(entry):
+            return f"{entry.path}: to be written over {_state_text(entry.before)}, is {info}"
+        staged = self._staged(entry)
+        return f"{entry.path}: expected the {entry.after.size:,} bytes of {staged}, which is gone, is {info}"
 
 
-def moved(location: DiskLocation) -> OSError:
+def folder_moved(location: DiskLocation) -> OSError:
     return OSError(errno.ESTALE, "the folder was moved or replaced meanwhile", location.root)
 
 
-def _state(state: State | FileInfo | None) -> str:
+def _state_text(state: State | FileInfo | None) -> str:
     if state is None:
         return "not there"
     if state == ANYTHING:
@@ -203,5 +209,5 @@ def _state(state: State | FileInfo | None) -> str:
     return f"{state.size:,} bytes of {stamp}.{state.mtime_ns % 10**9 // 1000:06d} UTC (inode {state.inode})"
 
 
-def _names(paths: Iterator[str]) -> str:
+def _names(paths: Iterable[str]) -> str:
     return ", ".join(paths) or "none"

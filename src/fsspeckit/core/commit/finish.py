@@ -1,54 +1,54 @@
-"""Carry out a commit that a store's head records, give it up, or clear away what dead sessions left.
+"""Finish a commit that the head of a store records, give it up, or remove what dead sessions left.
 
-Which of the two it is, is decided by one compare-and-swap of the head, before any object is deleted:
+One compare-and-swap of the head decides between the first two, before any object is deleted:
 
-    committed ─▶ removing      all uploads are completed, and what came of them was looked at: old files go
-    committed ─▶ discarding    uploads are aborted by the ids in the journal; then the new files that are there go
+    committed ─▶ removing      all uploads are completed, and their objects checked: old files are removed
+    committed ─▶ discarding    the uploads in the journal are aborted, then the new files that exist are removed
 
-Anyone may carry out either, at once or late: an upload is completed or aborted once and cannot come back, and names are
-not used again. What another program put under a name in the journal is not what the commit wrote, and stays.
+Several processes may do this, at once or late: an upload can be completed or aborted once only, and names are never
+used again. An object that another program put under a name in the journal is not the commit's, and is kept.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fsspeckit.core.commit.head import (
     Addition,
     Head,
+    HeadVersion,
     Journal,
     Removal,
-    Seen,
     State,
     head_key,
-    home_of,
     is_of_a_plan,
     read_head,
 )
 from fsspeckit.core.commit.lease import Runtime
-from fsspeckit.core.commit.shared import Resolution, has_conflicts, this_process
+from fsspeckit.core.commit.shared import Resolution, has_conflicts, home_of, this_process
 from fsspeckit.core.errors import CommitUnfinishedError
 from fsspeckit.core.parallel import prefetch_map
 from fsspeckit.core.storage import StoreLocation
+from fsspeckit.core.storage.object_files import INTENT
 from fsspeckit.core.storage.objects import Entry, Objects, UnansweredError, Upload
-from fsspeckit.core.storage.uploading import INTENT
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _PAUSES = (0.1, 0.3, 1.0)
-_A_DAY = 86_400
-_REMEMBERED = 20
-# So many files are looked at one by one, more by listing all of the data set.
-_FEW = 8
+_DAY = 86_400
+# How many sessions whose commits were given up the head remembers.
+_MAX_GIVEN_UP = 20
+# Up to this number, files are looked up one by one. For more, the data set is listed.
+_MAX_LOOKUPS = 8
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What sessions have beside a data set: objects of theirs, and uploads that their intents name."""
+    """Objects of sessions beside a data set, and the uploads that their intents name."""
 
     keys: tuple[str, ...] = ()
     uploads: tuple[Upload, ...] = ()
@@ -60,7 +60,7 @@ class Leftovers:
 
 @dataclass(frozen=True)
 class FinishedCommit:
-    """What became of a commit, as a text, and whether it was given up."""
+    """What was done with a commit, as a text, and whether it was given up."""
 
     text: str
     given_up: bool = False
@@ -68,139 +68,138 @@ class FinishedCommit:
 
 @dataclass(frozen=True)
 class Finisher:
-    """Finishes, or gives up, the commits to one data set."""
+    """Finishes or gives up the commits to one data set."""
 
     location: StoreLocation
     objects: Objects
     runtime: Runtime
 
-    def finish_commit(self, seen: Seen, resolution: Resolution | None = None) -> FinishedCommit:
-        """Carry out or give up the commit that the head records, from wherever an earlier attempt stopped."""
-        decided: Seen | None = seen
-        if seen.head.state == "committed" and resolution == "discard":
-            decided = self._decide(seen, "discarding", _journal_of(seen))
-        elif seen.head.state == "committed":
-            decided = self._place(seen, force=resolution == "finish")
+    @property
+    def _head_key(self) -> str:
+        return head_key(self.location.root)
+
+    def finish_commit(self, version: HeadVersion, resolution: Resolution | None = None) -> FinishedCommit:
+        """Finish or give up the commit that the head records, from wherever an earlier attempt stopped."""
+        decided: HeadVersion | None = version
+        if version.head.state == "committed" and resolution == "discard":
+            decided = self._decide(version, "discarding", version.journal)
+        elif version.head.state == "committed":
+            decided = self._complete_uploads(version, force=resolution == "finish")
         if decided is None:
-            return self.finished_by_others(seen)
+            return self._finished_by_others(version)
         if decided.head.state == "discarding":
-            return self._take_back(decided)
-        finished = self._remove(decided)
+            return self._discard(decided)
+        finished = self._remove_old_files(decided)
         if resolution == "discard":
             return FinishedCommit(f"{finished.text}; its new files were all in place, and could not be taken back")
         return finished
 
-    def _place(self, seen: Seen, *, force: bool) -> Seen | None:
-        """Complete the uploads, look at what came of them, and decide that old files go."""
-        journal = _journal_of(seen)
-        answers = dict(self._each(self._complete, journal.additions))
-        there = self._there([*(a.path for a in journal.additions), *(r.path for r in journal.removals)])
-        absent = [a for a in journal.additions if a.path not in there]
-        wrong = [
-            f"{a.path}: {there[a.path].size} bytes (ETag {there[a.path].etag}) of {a.size}"
-            for a in journal.additions
-            if a.path in there and not a.is_made(there[a.path], _etag_of(answers[a]))
-        ]
-        if absent or wrong:
-            if not self._is_current(seen):
+    def _complete_uploads(self, version: HeadVersion, *, force: bool) -> HeadVersion | None:
+        """Complete the uploads, check the new objects, and decide that old files are removed."""
+        journal = version.journal
+        answers = dict(self._map(self._complete, journal.additions))
+        entries = self._stat_files(journal.paths)
+        missing = [a for a in journal.additions if a.path not in entries]
+        wrong = []
+        for a in journal.additions:
+            entry, answer = entries.get(a.path), answers[a]
+            if entry is not None and not a.matches(entry, answer if isinstance(answer, str) else ""):
+                wrong.append(f"{a.path}: {entry.size} bytes (ETag {entry.etag}) of {a.size}")
+        if missing or wrong:
+            if not self._is_current(version):
                 return None
-            failures = [answer for a in absent if isinstance(answer := answers[a], UnansweredError)]
-            raise failures[0] if failures else self._not_made(absent, wrong)
-        changed = [r for r in journal.removals if r.path in there and r.etag != there[r.path].etag]
+            unanswered = [answer for a in missing if isinstance(answer := answers[a], UnansweredError)]
+            raise unanswered[0] if unanswered else self._uploads_failed(missing, wrong)
+        changed = [r for r in journal.removals if r.path in entries and r.etag != entries[r.path].etag]
         if changed and not force:
             raise has_conflicts(self.location, [f"{r.path}: to be removed, is another file now" for r in changed])
-        removals = tuple(Removal(r.path, there[r.path].etag) for r in journal.removals if r.path in there)
-        return self._decide(seen, "removing", Journal(journal.additions, removals))
+        removals = tuple(Removal(r.path, entries[r.path].etag) for r in journal.removals if r.path in entries)
+        return self._decide(version, "removing", Journal(journal.additions, removals))
 
-    def _remove(self, seen: Seen) -> FinishedCommit:
-        """All new files are in place, and old ones go: those that are still the ones that the decision saw."""
-        journal = _journal_of(seen)
-        there = self._there([r.path for r in journal.removals])
-        kept = [r.path for r in journal.removals if r.path in there and there[r.path].etag != r.etag]
-        self.clear(self.left_by(seen, [path for path in there if path not in kept]))
-        self._free(seen)
-        put, gone = len(journal.additions), len(journal.removals) - len(kept)
-        text = f"finished the commit {seen.head.session}: {put} file(s) put in place, {gone} removed"
-        return FinishedCommit(text + self._left_alone(kept))
+    def _remove_old_files(self, version: HeadVersion) -> FinishedCommit:
+        """Remove the old files that are still those that the decision saw. All new files are in place."""
+        journal = version.journal
+        entries = self._stat_files([r.path for r in journal.removals])
+        kept = [r.path for r in journal.removals if r.path in entries and entries[r.path].etag != r.etag]
+        self.remove(self._leftovers_of(version, [path for path in entries if path not in kept]))
+        self._free(version)
+        added, removed = len(journal.additions), len(journal.removals) - len(kept)
+        text = f"finished the commit {version.head.session}: {added} file(s) put in place, {removed} removed"
+        return FinishedCommit(text + self._kept_text(kept))
 
-    def _take_back(self, seen: Seen) -> FinishedCommit:
-        """Uploads are aborted first, so that nobody can complete them any more."""
-        journal = _journal_of(seen)
-        for _ in self._each(self.objects.abort, [a.upload(self.location) for a in journal.additions]):
-            pass
-        there = self._there([a.path for a in journal.additions])
-        # What has no bytes is no file of others, but what some stores make of two completions at once.
-        placed = [
-            a.path for a in journal.additions if a.path in there and (a.is_made(e := there[a.path]) or not e.size)
-        ]
-        left = self.left_by(seen, placed)
-        if not self._is_current(seen):
-            return self.finished_by_others(seen)
-        self.clear(left)
-        self._free(seen, given_up=True)
-        text = (
-            f"gave up the commit {seen.head.session}: {len(placed)} new file(s) taken back, no other file was touched"
-        )
-        return FinishedCommit(text + self._left_alone([path for path in there if path not in placed]), given_up=True)
+    def _discard(self, version: HeadVersion) -> FinishedCommit:
+        """Abort the uploads first, so that nobody can complete them any more. Then remove the new files."""
+        additions = version.journal.additions
+        self._map(self.objects.abort, [a.upload(self.location) for a in additions])
+        entries = self._stat_files([a.path for a in additions])
+        # An empty object is not another program's file: some stores make one of two completions at once.
+        placed = [a.path for a in additions if (e := entries.get(a.path)) and (a.matches(e) or not e.size)]
+        leftovers = self._leftovers_of(version, placed)
+        if not self._is_current(version):
+            return self._finished_by_others(version)
+        self.remove(leftovers)
+        self._free(version, given_up=True)
+        session, count = version.head.session, len(placed)
+        text = f"gave up the commit {session}: {count} new file(s) taken back, no other file was touched"
+        return FinishedCommit(text + self._kept_text([path for path in entries if path not in placed]), given_up=True)
 
-    def _left_alone(self, paths: list[str]) -> str:
-        """Told of files that are not, or no longer, those that the commit knew."""
+    def _kept_text(self, paths: list[str]) -> str:
+        """Names the files that are not those of the commit."""
         if not paths:
             return ""
         names = ", ".join(self.location.show(path) for path in paths[:5])
         return f"; {len(paths)} file(s) of others were left alone, look at them: {names}"
 
-    def _decide(self, seen: Seen, state: State, journal: Journal) -> Seen | None:
-        """Swap the head to a decision. The head with it, or with another's; `None`: all is done already."""
+    def _decide(self, version: HeadVersion, state: State, journal: Journal) -> HeadVersion | None:
+        """Swap the head to a decision. Returns it, or the decision of another process; `None` if all is done."""
         for pause in _PAUSES:
-            who = this_process(self.runtime.time())
-            head = replace(seen.head, state=state, nonce=self.runtime.token(), owner=who, journal=journal)
+            owner = this_process(self.runtime.time())
+            head = replace(version.head, state=state, nonce=self.runtime.token(), owner=owner, journal=journal)
             try:
-                etag = self.objects.put_if(head_key(self.location.root), head.to_bytes(), seen.etag)
+                etag = self.objects.put_if(self._head_key, head.to_bytes(), version.etag)
             except UnansweredError:
                 etag = None
             if etag is not None:
-                return Seen(head, etag)
-            now = self.head_of(seen)
-            if now.etag != seen.etag:
-                is_decided = now.head.session == seen.head.session and now.head.journal is not None
-                return now if is_decided else None
+                return HeadVersion(head, etag)
+            current = self._current(version)
+            if current.etag != version.etag:
+                is_decided = current.head.session == version.head.session and current.head.journal is not None
+                return current if is_decided else None
             self.runtime.sleep(pause)
-        raise UnansweredError(f"{self.objects.place}/{head_key(self.location.root)} cannot be written; no answer came")
+        raise UnansweredError(f"{self.objects.place}/{self._head_key} cannot be written; no answer came")
 
-    def survey(self, session: str | None = None) -> Leftovers:
-        """What sessions left, or one of them. Whoever means to clear it away looks before it reads the head."""
+    def leftovers(self, session: str | None = None) -> Leftovers:
+        """What sessions left, or one of them. To remove leftovers safely, list them before the head is read."""
         home = home_of(self.location.root)
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
-        spared = (home, head_key(self.location.root))  # `home/` is some program's mark of a folder
-        left = Leftovers(tuple(e.key for e in entries if e.key not in spared and not self._is_planning(e)))
-        meant = {key for _, key in self._each(self._intended, left.intents) if key is not None}
-        found = self._each(self.objects.list_uploads, sorted(meant))
-        return replace(left, uploads=tuple(upload for _, uploads in found for upload in uploads))
+        excluded = (home, self._head_key)  # some programs make an object `home/` for a folder
+        found = Leftovers(tuple(e.key for e in entries if e.key not in excluded and not self._is_of_running_plan(e)))
+        keys = {key for _, key in self._map(self._key_of_intent, found.intents) if key is not None}
+        uploads = [upload for _, uploads in self._map(self.objects.list_uploads, sorted(keys)) for upload in uploads]
+        return replace(found, uploads=tuple(uploads))
 
-    def _is_planning(self, entry: Entry) -> bool:
-        """Plans hold no lease, and their objects go with them: what is a day old is a dead one's."""
-        is_young = time.time() - entry.mtime_ns / 1e9 < _A_DAY
-        return is_young and is_of_a_plan(self.location.root, entry.key)
+    def _is_of_running_plan(self, entry: Entry) -> bool:
+        """A plan has no lease. It removes its objects when it ends, so one that is a day old is dead."""
+        return time.time() - entry.mtime_ns / 1e9 < _DAY and is_of_a_plan(self.location.root, entry.key)
 
-    def left_by(self, seen: Seen, paths: Iterable[str]) -> Leftovers:
-        """What is to go when a commit's uploads are completed or aborted: `paths` in the data set, and its own objects.
+    def _leftovers_of(self, version: HeadVersion, paths: Iterable[str]) -> Leftovers:
+        """What to remove once the uploads of a commit are completed or aborted: `paths`, and the session's objects.
 
-        More intents than files: tasks were tried more than once, and an upload of an attempt that did not count waits.
+        If there are more intents than files, tasks were repeated, and uploads of failed attempts are still open.
         """
-        keys = [e.key for e in self.objects.list_all(f"{home_of(self.location.root)}/{seen.head.session}")]
-        again = sum(key.endswith(INTENT) for key in keys) > len(_journal_of(seen).additions)
-        uploads = self.survey(seen.head.session).uploads if again else ()
+        session = version.head.session
+        keys = [e.key for e in self.objects.list_all(f"{home_of(self.location.root)}/{session}")]
+        has_repeated_tasks = sum(key.endswith(INTENT) for key in keys) > len(version.journal.additions)
+        uploads = self.leftovers(session).uploads if has_repeated_tasks else ()
         return Leftovers((*map(self.location.at, paths), *keys), uploads)
 
-    def clear(self, left: Leftovers) -> None:
-        for _ in self._each(self.objects.abort, left.uploads):
-            pass
-        if left.keys:
-            self.objects.delete(left.keys)
+    def remove(self, leftovers: Leftovers) -> None:
+        self._map(self.objects.abort, leftovers.uploads)
+        if leftovers.keys:
+            self.objects.delete(leftovers.keys)
 
-    def _intended(self, intent: str) -> str | None:
-        """The key that an intent names, if it is there and names one in this data set."""
+    def _key_of_intent(self, intent: str) -> str | None:
+        """The key that an intent names, if the intent exists and the key is in this data set."""
         answer = self.objects.get(intent)
         try:
             key = json.loads(answer[0])["key"] if answer is not None else None
@@ -209,68 +208,69 @@ class Finisher:
         return key if isinstance(key, str) and key.startswith(f"{self.location.root}/") else None
 
     def _complete(self, addition: Addition) -> str | UnansweredError | None:
-        """What the store answers; what it says proves nothing, and some fail if there is no such upload."""
+        """The store's answer. It proves nothing, and some stores fail if the upload is gone."""
         try:
             return self.objects.complete(addition.upload(self.location))
         except UnansweredError as error:
             return error
 
     def is_placed(self, addition: Addition) -> bool:
-        there = self._there([addition.path])
-        return addition.path in there and addition.is_made(there[addition.path])
+        entry = self._stat_files([addition.path]).get(addition.path)
+        return entry is not None and addition.matches(entry)
 
-    def _there(self, paths: list[str]) -> dict[str, Entry]:
-        """Those of some files that are there, as they are now."""
-        if len(paths) > _FEW:
+    def _stat_files(self, paths: list[str]) -> dict[str, Entry]:
+        """The files among `paths` that exist."""
+        if len(paths) > _MAX_LOOKUPS:
             start = len(self.location.root) + 1
-            listed = {e.key[start:]: e for e in self.objects.list_all(self.location.root)}
-            return {path: listed[path] for path in paths if path in listed}
-        return {path: e for path, e in self._each(lambda path: self.objects.stat(self.location.at(path)), paths) if e}
+            entries = {e.key[start:]: e for e in self.objects.list_all(self.location.root)}
+            return {path: entries[path] for path in paths if path in entries}
+        return {path: e for path, e in self._map(lambda path: self.objects.stat(self.location.at(path)), paths) if e}
 
-    def head_of(self, seen: Seen) -> Seen:
-        """The head as it is now. It is there for as long as the data set is: without it nothing is known."""
-        now = read_head(self.objects, head_key(self.location.root))
-        if now is None or now.head.origin != seen.head.origin:
-            raise self.no_head(seen.head.session)
-        return now
+    def _current(self, version: HeadVersion) -> HeadVersion:
+        """The head as it is now. It exists as long as the data set does; without it the state is unknown."""
+        current = read_head(self.objects, self._head_key)
+        if current is None or current.head.origin != version.head.origin:
+            raise self.head_missing(version.head.session)
+        return current
 
-    def no_head(self, session: str) -> CommitUnfinishedError:
+    def head_missing(self, session: str) -> CommitUnfinishedError:
         return CommitUnfinishedError(
-            f"What became of the commit {session} to {self.location.shown} is unknown: its head object "
-            f"{self.objects.place}/{head_key(self.location.root)} is not there, or is another one. Rows may be missing "
-            f"or stand twice: run `fsspeckit recover {self.location.quoted}`, and look for its rows before you repeat "
-            "it.",
+            f"The state of the commit {session} to {self.location.shown} is unknown: its head object "
+            f"{self.objects.place}/{self._head_key} was deleted or replaced. Rows may be missing or doubled: run "
+            f"`fsspeckit recover {self.location.quoted}`, and look for its rows before you repeat it.",
             operation="commit",
         )
 
-    def _is_current(self, seen: Seen) -> bool:
-        return self.head_of(seen).etag == seen.etag
+    def _is_current(self, version: HeadVersion) -> bool:
+        return self._current(version).etag == version.etag
 
-    def finished_by_others(self, seen: Seen) -> FinishedCommit:
-        """A commit that is gone from the head: carried out by others, or given up."""
-        if seen.head.session in self.head_of(seen).head.given_up:
-            return FinishedCommit(f"the commit {seen.head.session} was given up by another", given_up=True)
-        return FinishedCommit(f"the commit {seen.head.session} was finished by another writer")
+    def _finished_by_others(self, version: HeadVersion) -> FinishedCommit:
+        """The head no longer has the commit: another process finished it or gave it up."""
+        session = version.head.session
+        if session in self._current(version).head.given_up:
+            return FinishedCommit(f"the commit {session} was given up by another", given_up=True)
+        return FinishedCommit(f"the commit {session} was finished by another writer")
 
-    def _free(self, seen: Seen, *, given_up: bool = False) -> None:
-        """The last step; if it fails the next one who looks does all of it again, which changes nothing."""
-        known = (*seen.head.given_up, seen.head.session)[-_REMEMBERED:] if given_up else seen.head.given_up
+    def _free(self, version: HeadVersion, *, given_up: bool = False) -> None:
+        """The last step. If it fails, the next writer repeats the whole commit, which changes nothing."""
+        old = version.head
+        sessions = (*old.given_up, old.session)[-_MAX_GIVEN_UP:] if given_up else old.given_up
         for pause in _PAUSES:
-            free = Head("free", seen.head.session, self.runtime.token(), given_up=known, origin=seen.head.origin)
+            free = Head("free", old.session, self.runtime.token(), given_up=sessions, origin=old.origin)
             try:
-                self.objects.put_if(head_key(self.location.root), free.to_bytes(), seen.etag)
+                self.objects.put_if(self._head_key, free.to_bytes(), version.etag)
                 return
             except UnansweredError:
                 self.runtime.sleep(pause)
-            if not self._is_current(seen):
+            if not self._is_current(version):
                 return
 
-    def _not_made(self, absent: list[Addition], wrong: list[str]) -> CommitUnfinishedError:
-        names = [self.location.show(a.path) for a in absent]
+    def _uploads_failed(self, missing: list[Addition], wrong: list[str]) -> CommitUnfinishedError:
+        names = [self.location.show(a.path) for a in missing]
         cause = (
-            f"{len(absent)} of its uploads are gone: {', '.join(names[:5])}. Another program, a lifecycle rule or the "
+            f"{len(missing)} of its uploads are gone: {', '.join(names[:5])}. Another program, a lifecycle rule or the "
             "store itself aborted them (give such rules more days than a commit may wait)"
-            if absent
+            if missing
             else f"the store made other objects of its uploads: {'; '.join(wrong[:5])}"
         )
         return CommitUnfinishedError(
@@ -279,18 +279,9 @@ class Finisher:
             operation="recover",
         )
 
-    def _each(self, step: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """A step for every item, some at a time."""
+    def _map(self, step: Callable[[Item], Result], items: Iterable[Item]) -> list[tuple[Item, Result]]:
+        """Every item with the result of a step, several steps at a time."""
         todo = list(items)
         if self.runtime.workers == 1 or len(todo) < 2:
-            return iter([(item, step(item)) for item in todo])
-        return iter(list(zip(todo, prefetch_map(step, todo, self.runtime.workers), strict=True)))
-
-
-def _journal_of(seen: Seen) -> Journal:
-    assert seen.head.journal is not None
-    return seen.head.journal
-
-
-def _etag_of(answer: str | UnansweredError | None) -> str:
-    return answer if isinstance(answer, str) else ""
+            return [(item, step(item)) for item in todo]
+        return list(zip(todo, prefetch_map(step, todo, self.runtime.workers), strict=True))

@@ -1,43 +1,50 @@
 """The head of a data set in an object store: one small object beside it that says who writes, or what is committed.
 
     free        nobody writes
-    leased      a session writes; it renews its lease by writing the head anew
-    committed   a journal is recorded: uploads to complete, files to remove. Whoever sees it may carry it out
-    removing    all uploads are completed and in place: old files go. There is no way back
-    discarding  the commit is given up: uploads are aborted, new files taken back. There is no way forward
+    leased      a session writes; it renews its lease by writing the head again
+    committed   a journal is recorded: uploads to complete, files to remove. Anyone may carry it out
+    removing    all uploads are completed and checked: old files are removed. It can no longer be given up
+    discarding  the commit is given up: uploads are aborted, new files removed. It can no longer be finished
 
-Every change is a compare-and-swap on the head's ETag, and every body has a nonce: an ETag is a hash of the content, so
-that equal bodies would let a stale one pass. The head stays when all is done, for some stores ignore conditions on
-DELETE. It is read with suspicion, as a journal on disks is.
+Every change is a compare-and-swap on the head's ETag. Every body has a nonce: an ETag is a hash of the content, so an
+outdated swap would succeed if two bodies were equal. The head is never deleted, because some stores ignore conditions
+on DELETE. It is untrusted input, like a journal on a disk.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from fsspeckit.core.commit.shared import HOME, check_data_path
-from fsspeckit.core.errors import CommitUnfinishedError
-from fsspeckit.core.model import Staged
-from fsspeckit.core.storage import Location
-from fsspeckit.core.storage.objects import Entry, Objects, Upload
-from fsspeckit.core.storage.store import upload_of
+from fsspeckit.core.commit.shared import HOME, check_data_paths, home_of, refuse_pattern
+from fsspeckit.core.errors import CommitUnfinishedError, StorageError, TargetError
+from fsspeckit.core.storage import Location, StoreLocation
+from fsspeckit.core.storage.objects import Entry, Objects, UnansweredError, Upload
 
+CHECKED_BUCKETS: weakref.WeakSet[Objects] = weakref.WeakSet()
+"""Buckets that were seen to refuse conditional writes that they must refuse.
+
+The set is per process, since every merge makes a storage of its own and the check takes four requests. An entry lives
+as long as its connection. A store that stops to check conditions while a process is connected is not noticed.
+"""
 _FORMAT = 1
 _PLAN = "plan-"
+# Pauses between attempts of the check of conditional writes, in seconds.
+_PAUSES = (0.1, 0.2, 0.4, 0.8)
 State = Literal["free", "leased", "committed", "removing", "discarding"]
-_STATES = get_args(State)
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Complete an upload to `path` (in the data set), a name that no file had.
+    """Complete an upload to `path` (in the data set), a new name.
 
-    `etag` is that of the object then, or empty where it cannot be told before.
+    `etag` is the ETag that the object will have, or empty if it is not known in advance.
     """
 
     path: str
@@ -46,20 +53,13 @@ class Addition:
     size: int
     etag: str = ""
 
-    @classmethod
-    def of(cls, location: Location, staged: Staged) -> Addition:
-        upload = upload_of(staged.receipt or "")
-        if upload.key != location.at(staged.path):
-            raise ValueError(f"{staged.path!r} was uploaded as {upload.key!r}")
-        return cls(staged.path, upload.upload_id, upload.parts, upload.size, upload.etag)
-
     def upload(self, location: Location) -> Upload:
         return Upload(location.at(self.path), self.upload_id, self.parts, self.size)
 
-    def is_made(self, there: Entry, answered: str = "") -> bool:
-        """Is an object the one of this upload? `answered` is the ETag that the store gave it, as far as it said."""
-        known = {etag.strip('"') for etag in (self.etag, answered) if etag}
-        return there.size == self.size and (not known or there.etag.strip('"') in known)
+    def matches(self, entry: Entry, completed_etag: str = "") -> bool:
+        """Is an object the one of this upload? `completed_etag` is what the store answered to the completion."""
+        etags = {etag.strip('"') for etag in (self.etag, completed_etag) if etag}
+        return entry.size == self.size and (not etags or entry.etag.strip('"') in etags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,17 @@ class Journal:
     additions: tuple[Addition, ...]
     removals: tuple[Removal, ...]
 
-    def check(self) -> None:
-        """Every path is a data file inside the data set, and none is named twice."""
-        paths = [a.path for a in self.additions] + [r.path for r in self.removals]
-        for path in paths:
-            check_data_path(path)
-        if len(set(paths)) < len(paths):
-            raise ValueError("it names a file twice")
+    @property
+    def paths(self) -> list[str]:
+        return [a.path for a in self.additions] + [r.path for r in self.removals]
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`given_up` are sessions whose commits were discarded last: one that was paused meanwhile has to know.
+    """`given_up` are the sessions whose commits were discarded last, so that a session that was paused learns of it.
 
-    `origin` is drawn when the head is made, and stays: a head of another origin was made after this one was deleted.
+    `origin` is chosen when the head is created and never changes. Another origin: the head was deleted and created
+    again.
     """
 
     state: State
@@ -103,20 +100,21 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The head as it was read, by its ETag."""
+class HeadVersion:
+    """The head as it was read, with its ETag."""
 
     head: Head
     etag: str
 
-
-def home_of(root: str) -> str:
-    """The folder beside a data set in which the head and the intents of sessions are. No reader takes it for data."""
-    return posixpath.join(posixpath.dirname(root), f"{HOME}{posixpath.basename(root)}")
+    @property
+    def journal(self) -> Journal:
+        """The journal of a recorded commit."""
+        assert self.head.journal is not None
+        return self.head.journal
 
 
 def new_plan_folder(root: str) -> str:
-    """Where a plan that several processes work on leaves what they share, for as long as it runs."""
+    """A folder for what the processes of one plan share while it runs."""
     return f"{home_of(root)}/{_PLAN}{uuid.uuid4().hex}"
 
 
@@ -128,16 +126,16 @@ def head_key(root: str) -> str:
     return f"{home_of(root)}/head"
 
 
-def read_head(objects: Objects, key: str) -> Seen | None:
+def read_head(objects: Objects, key: str) -> HeadVersion | None:
     answer = objects.get(key)
     if answer is None:
         return None
     try:
-        return Seen(_parse(json.loads(answer[0])), answer[1])
+        return HeadVersion(_parse(json.loads(answer[0])), answer[1])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CommitUnfinishedError(
-            f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If it is of no "
-            "version of fsspeckit, or no commit is under resolution, delete it.",
+            f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If fsspeckit did not "
+            "write it, or no commit is running, delete it.",
             operation="recover",
         ) from error
 
@@ -145,12 +143,12 @@ def read_head(objects: Objects, key: str) -> Seen | None:
 def _parse(raw: Mapping[str, Any]) -> Head:
     if raw["format"] != _FORMAT:
         raise ValueError(f"unknown format {raw['format']!r}, maybe of a newer version of fsspeckit")
-    if raw["state"] not in _STATES:
+    if raw["state"] not in get_args(State):
         raise ValueError(f"unknown state {raw['state']!r}")
     journal = _journal(raw["journal"]) if raw["state"] not in ("free", "leased") else None
-    lease = min(max(0.0, float(raw["lease"])), 3600.0)  # in this order what is no number is 0
+    lease = min(max(0.0, float(raw["lease"])), 3600.0)  # in this order NaN becomes 0
     session = str(raw["session"])
-    if not session.isalnum():  # it names a folder, whose objects go with it
+    if not session.isalnum():  # it names a folder, whose objects are deleted
         raise ValueError(f"{session!r} is no session")
     given_up = tuple(map(str, raw.get("given_up", ())))
     origin = str(raw.get("origin", ""))
@@ -163,5 +161,65 @@ def _journal(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> Journal:
         for a in raw["additions"]
     ]
     journal = Journal(tuple(additions), tuple(Removal(r["path"], str(r["etag"])) for r in raw["removals"]))
-    journal.check()
+    check_data_paths(journal.paths)
     return journal
+
+
+def check_location(location: StoreLocation) -> None:
+    """Refuse a pattern, a data set inside another one, and a store that ignores conditions."""
+    objects = location.storage.objects
+    refuse_pattern(location)
+    parts = location.root.split("/")
+    for folder in ("/".join(parts[:depth]) for depth in range(1, len(parts))):
+        if _is_visible(objects, head_key(folder)):
+            raise TargetError(
+                f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
+                f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
+            )
+    if objects not in CHECKED_BUCKETS:
+        _check_conditional_writes(objects, location)
+        CHECKED_BUCKETS.add(objects)
+
+
+def _is_visible(objects: Objects, key: str) -> bool:
+    """A user may have no right to look above the folders that were granted."""
+    try:
+        return objects.stat(key) is not None
+    except PermissionError:
+        return False
+
+
+def refuse_nested_heads(location: StoreLocation) -> None:
+    for folder in location.storage.folders(location.root):
+        if posixpath.basename(folder).startswith(HOME):
+            raise TargetError(
+                f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
+                "none any more, delete that folder. Nothing was changed."
+            )
+
+
+def _check_conditional_writes(objects: Objects, location: StoreLocation) -> None:
+    """Refuse a store that carries out a write whose condition does not hold: two writers could both commit.
+
+    If a request fails, its error is raised. The next writer removes the object that may be left.
+    """
+    key = f"{home_of(location.root)}/probe-{uuid.uuid4().hex}"
+    _retry(lambda: objects.put_if(key, b"1", None))
+    created = _retry(lambda: objects.put_if(key, b"2", None))
+    swapped = _retry(lambda: objects.put_if(key, b"3", '"0"'))
+    objects.delete([key])
+    if created or swapped:
+        raise StorageError(
+            f"{objects.place} ignores conditions on writes (If-None-Match, If-Match), so that two writers could not be "
+            "kept apart. Nothing was written. Use a store that has conditional writes, as S3 itself does.",
+            operation="lock",
+        )
+
+
+def _retry(request: Callable[[], str | None]) -> str | None:
+    for pause in _PAUSES:
+        try:
+            return request()
+        except UnansweredError:
+            time.sleep(pause)
+    return request()

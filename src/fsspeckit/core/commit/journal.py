@@ -1,30 +1,39 @@
-"""The journal: what a commit is for and what it does, written down before it is done.
+"""The journal and the marker of a commit on a disk.
 
-For every file that comes or goes it tells the state that the commit expects to find. It lies in the staging folder and
-counts once the data set has its marker (`commit.marker`). It is read with suspicion: whoever can write beside a data
-set could have written it.
+The journal lists every file that the commit adds or removes, with the state that the commit expects to find. It is a
+file in the staging folder. The marker is an empty, hidden folder in the data set, named after the commit. Making the
+marker is the commit point.
+
+Every process that holds the lock of the data set sees the marker, whichever path led it to the folder. The marker moves
+and is copied with the folder. Readers do not take it for data. It is removed when the commit is finished.
+
+A journal is untrusted input: anyone who can write beside a data set could have written it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fsspeckit.core.commit.shared import check_data_path, check_file_name, check_inside
-from fsspeckit.core.commit.staging import JOURNAL
+from fsspeckit.core.commit.shared import check_data_paths, check_inside
+from fsspeckit.core.commit.staging import JOURNAL, missing_folders
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import DiskLocation
 
 _FORMAT = 2
+_MARKER = ".fsspeckit-commit-"
+_MARKER_NAME = re.compile(r"\.fsspeckit-commit-([0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A file as the commit saw it. All are hints: a copy has other inodes and often other times."""
+    """A file as the commit saw it. All values are hints: a copy has other inodes and often other times."""
 
     size: int
     mtime_ns: int
@@ -33,6 +42,10 @@ class State:
     @classmethod
     def of(cls, info: FileInfo) -> State:
         return cls(info.size, info.mtime_ns, info.inode)
+
+
+ANYTHING = State(-1, 0, 0)
+"""The expected state in journals of format 1, which did not record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`root` and `inode` are the data set's folder when the journal was written; `folders` were not there then."""
+    """`root` and `inode` are those of the data set's folder; `folders` did not exist when the journal was written."""
 
     root: str
     inode: int
@@ -66,7 +79,7 @@ class Journal:
         return [a.path for a in self.additions] + [r.path for r in self.removals]
 
     @property
-    def is_first_form(self) -> bool:
+    def is_format_1(self) -> bool:
         return not self.root
 
     def to_bytes(self) -> bytes:
@@ -78,44 +91,26 @@ def plan(
     staging: str,
     staged: Sequence[Staged],
     removed: Sequence[FileInfo],
-    known: Sequence[FileInfo],
+    expected: Sequence[FileInfo],
 ) -> Journal:
-    """The journal of a commit to a data set whose files are `known`."""
-    before = {info.path: State.of(info) for info in known}
-    journal = Journal(
-        location.root,
-        inode_of(location),
-        tuple(
-            Addition(s.staged, s.path, _stat(location, posixpath.join(staging, s.staged)), before.get(s.path))
-            for s in staged
-        ),
-        tuple(Removal(f.path, State.of(f)) for f in removed),
-        tuple(_missing_folders(location, [s.path for s in staged])),
-    )
+    """The journal of a commit to a data set with the files `expected`."""
+    before = {info.path: State.of(info) for info in expected}
+    additions = []
+    for file in staged:
+        path = posixpath.join(staging, file.staged)
+        info = location.storage.stat(path)
+        if info is None:
+            raise FileNotFoundError(2, "a staged file is gone", path)
+        additions.append(Addition(file.staged, file.path, State.of(info), before.get(file.path)))
+    removals = tuple(Removal(f.path, State.of(f)) for f in removed)
+    folders = tuple(missing_folders(location, [s.path for s in staged]))
+    journal = Journal(location.root, inode_of(location), tuple(additions), removals, folders)
     try:
         _check(location, journal)
     except ValueError as error:
-        raise DatasetMergeError(
-            f"Cannot commit to {location.shown}: {error}. Nothing was changed.", operation="commit"
-        ) from None
+        message = f"Cannot commit to {location.shown}: {error}. Nothing was changed."
+        raise DatasetMergeError(message, operation="commit") from None
     return journal
-
-
-def _missing_folders(location: DiskLocation, paths: Sequence[str]) -> list[str]:
-    """The folders that have to be made for these files, a folder before those in it."""
-    missing: set[str] = set()
-    for folder in {posixpath.dirname(path) for path in paths}:
-        while folder and folder not in missing and not location.storage.is_dir(location.at(folder)):
-            missing.add(folder)
-            folder = posixpath.dirname(folder)
-    return sorted(missing)
-
-
-def _stat(location: DiskLocation, path: str) -> State:
-    info = location.storage.stat(path)
-    if info is None:
-        raise FileNotFoundError(2, "a staged file is gone", path)
-    return State.of(info)
 
 
 def inode_of(location: DiskLocation) -> int:
@@ -123,15 +118,8 @@ def inode_of(location: DiskLocation) -> int:
     return info.inode if info is not None else 0
 
 
-def sync_staging(location: DiskLocation, staging: str) -> None:
-    """Make the names of staged files durable, and those of the folders above them."""
-    home = posixpath.dirname(staging)
-    for folder in (staging, home, posixpath.dirname(home)):
-        location.storage.sync_folder(folder)
-
-
 def write(location: DiskLocation, staging: str, journal: Journal) -> None:
-    """Make the journal durable, in a folder that is. Nothing is committed yet."""
+    """Write the journal durably; its folder is durable already. Nothing is committed yet."""
     storage = location.storage
     draft = posixpath.join(staging, f".{JOURNAL}")
     storage.write_bytes(draft, journal.to_bytes())
@@ -141,16 +129,16 @@ def write(location: DiskLocation, staging: str, journal: Journal) -> None:
 
 
 def exists(location: DiskLocation, staging: str) -> bool:
-    """Is there a journal, or something in its place?"""
+    """Is there a journal, or a link under its name?"""
     path = posixpath.join(staging, JOURNAL)
     return location.storage.stat(path) is not None or location.storage.is_link(path)
 
 
 def read(location: DiskLocation, staging: str) -> Journal:
-    """Read a journal; one that is not ours, or reaches for anything but data files of the data set, is refused."""
+    """Read a journal. Refuse one that is not ours, or that names anything but data files of this data set."""
     path = posixpath.join(staging, JOURNAL)
     try:
-        journal = _parse(location.storage.read_bytes(path))
+        journal = _parse(json.loads(location.storage.read_bytes(path)))
         _check(location, journal)
         for addition in journal.additions:
             staged = posixpath.join(staging, addition.staged)
@@ -164,31 +152,21 @@ def read(location: DiskLocation, staging: str) -> Journal:
     return journal
 
 
-def _parse(data: bytes) -> Journal:
-    raw = json.loads(data)
-    if raw["format"] not in (1, _FORMAT):
+def _parse(raw: Mapping[str, Any]) -> Journal:
+    if raw["format"] == 1:
+        # Version 0.1 recorded neither the data set's identity nor what a new file replaces, and made no marker.
+        additions = [Addition(a["staged"], a["path"], State(int(a["size"]), 0, 0), ANYTHING) for a in raw["additions"]]
+        removals = [Removal(r["path"], State(int(r["size"]), int(r["mtime_ns"]), 0)) for r in raw["removals"]]
+        return Journal("", 0, tuple(additions), tuple(removals))
+    if raw["format"] != _FORMAT:
         raise ValueError(f"unknown format {raw['format']!r}")
-    return _first_form(raw) if raw["format"] == 1 else _second_form(raw)
-
-
-def _second_form(raw: Mapping[str, Any]) -> Journal:
     additions = [
         Addition(a["staged"], a["path"], _state(a["after"]), None if a["before"] is None else _state(a["before"]))
         for a in raw["additions"]
     ]
     removals = [Removal(r["path"], _state(r["before"])) for r in raw["removals"]]
-    folders = tuple(map(str, raw.get("folders", ())))  # the first journals of this form had none
+    folders = tuple(map(str, raw.get("folders", ())))  # the first journals of format 2 had none
     return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals), folders)
-
-
-ANYTHING = State(-1, 0, 0)
-
-
-def _first_form(raw: Mapping[str, Any]) -> Journal:
-    """Version 0.1 wrote neither the data set's identity nor what a new file replaces, and knew no marker."""
-    additions = [Addition(a["staged"], a["path"], State(int(a["size"]), 0, 0), ANYTHING) for a in raw["additions"]]
-    removals = [Removal(r["path"], State(int(r["size"]), int(r["mtime_ns"]), 0)) for r in raw["removals"]]
-    return Journal("", 0, tuple(additions), tuple(removals))
 
 
 def _state(raw: Mapping[str, Any]) -> State:
@@ -196,18 +174,74 @@ def _state(raw: Mapping[str, Any]) -> State:
 
 
 def _check(location: DiskLocation, journal: Journal) -> None:
-    """Every path is a data file inside the data set, also after links, and none is named twice."""
-    for path in journal.paths:
-        check_data_path(path)
+    """Raise `ValueError` unless every path is inside the data set, also after links are resolved."""
+    check_data_paths(journal.paths)
     for folder in journal.folders:
         check_inside(folder)
-    for addition in journal.additions:
-        check_file_name(addition.staged)
-    if len(set(journal.paths)) < len(journal.paths):
-        raise ValueError("it names a file twice")
+    for name in (addition.staged for addition in journal.additions):
+        if "/" in name:
+            raise ValueError(f"{name!r} is not a file name")
+        check_inside(name)
     root = location.storage.resolve(location.root)
     of_files = {posixpath.dirname(path): path for path in journal.paths}
     for folder, path in {**{folder: folder for folder in journal.folders}, **of_files}.items():
         target = location.storage.resolve(location.at(folder))
         if target != root and not target.startswith(root.rstrip("/") + "/"):
             raise ValueError(f"{path!r} lies behind a link that leads out of the data set")
+
+
+def marker_path(location: DiskLocation, commit: str) -> str:
+    return location.at(f"{_MARKER}{commit}")
+
+
+def make_marker(location: DiskLocation, commit: str) -> None:
+    """The commit point: from here on the commit will be finished."""
+    location.storage.make_folder(marker_path(location, commit))
+    location.storage.sync_folder(location.root)
+
+
+def remove_marker(location: DiskLocation, commit: str) -> None:
+    """The commit is finished, or given up."""
+    with contextlib.suppress(FileNotFoundError):
+        location.storage.remove_folder(marker_path(location, commit))
+    location.storage.sync_folder(location.root)
+
+
+def has_marker(location: DiskLocation, commit: str) -> bool:
+    return location.storage.stat(marker_path(location, commit)) is not None
+
+
+def sibling_has_marker(location: DiskLocation, commit: str) -> bool:
+    """Does a folder beside the data set have the marker: the original, a copy, or the folder under its new name?"""
+    storage, parent = location.storage, location.parent
+    siblings = [posixpath.join(parent, name) for name in storage.names(parent) if name != location.name]
+    return any(commit in _commits_in(location, folder) for folder in siblings if not storage.is_link(folder))
+
+
+def commits_above(location: DiskLocation) -> list[str]:
+    """The folders above with an unfinished commit, which may still change files here."""
+    locks = location.storage.locks
+    if locks is None or not location.storage.is_dir(location.root):
+        return []
+    return [folder for folder in locks.above(location.root) if _commits_in(location, folder)]
+
+
+def commits_within(location: DiskLocation) -> tuple[list[str], list[str]]:
+    """The unfinished commits of this data set, and the folders inside it that have unfinished commits of their own."""
+    commits, folders_inside = [], set()
+    for path in location.storage.folders(location.root):
+        folder, _, name = path.rpartition("/")
+        match = _MARKER_NAME.fullmatch(name)
+        if match and folder:
+            folders_inside.add(folder)
+        elif match:
+            commits.append(match[1])
+    return commits, sorted(folders_inside)
+
+
+def _commits_in(location: DiskLocation, folder: str) -> list[str]:
+    try:
+        matches = [_MARKER_NAME.fullmatch(name) for name in location.storage.names(folder)]
+    except PermissionError:  # a folder above that this user cannot read
+        return []
+    return [m[1] for m in matches if m and location.storage.is_dir(posixpath.join(folder, m[0]))]

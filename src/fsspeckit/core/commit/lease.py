@@ -1,7 +1,7 @@
-"""Hold the head of a data set in an object store for a session, and change it by compare-and-swap alone.
+"""Hold the head of a data set in an object store for a session, and change it by compare-and-swap only.
 
-The answer to a conditional PUT can be lost, whether or not it was carried out. So after anything but a clear yes the
-head is read again: a body of this session in it is a yes after all.
+The answer to a conditional PUT can be lost, whether or not it was carried out. So after anything but a clear success
+the head is read again. If it has a body of this session, the PUT was carried out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class Runtime:
-    """Clock, chance and threads of a session, for tests to put others in their place."""
+    """Clocks, random ids and threads of a session; tests replace them."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     token: Callable[[], str] = lambda: uuid.uuid4().hex
     workers: int = 8
-    beats: bool = True
+    renews_leases: bool = True
     time: Callable[[], float] = time.time
 
 
-Outcome = Literal["ours", "lost", "doubtful", "committed"]
+Outcome = Literal["written", "lost", "unknown", "committed"]
 
 
 @dataclass
 class Lease:
-    """A session's hold on the head; `etag` is that of the body that it wrote or saw last."""
+    """A session's lease on the head; `etag` is that of the body that it wrote or read last."""
 
     objects: Objects
     key: str
@@ -59,79 +59,76 @@ class Lease:
         self._since = self.runtime.time()
 
     def change(self, state: State, journal: Journal | None = None) -> Outcome:
-        """Write the head anew.
+        """Write the head.
 
-        `ours`: it was written. `lost`: the head belongs to others. `doubtful`: so it does now, but an answer was lost,
-        and the head may have been ours in between. `committed`: it holds this session's commit already.
-        Raises `OSError` if the store cannot be asked.
+        `written`: it was written. `lost`: the head belongs to another session. `unknown`: it belongs to another session
+        now, but an answer was lost, so the body may have been written in between. `committed`: it has this session's
+        commit already. Raises `OSError` if the store cannot be reached.
         """
         with self._changing:
             return self._change(state, journal)
 
     def _change(self, state: State, journal: Journal | None = None) -> Outcome:
-        doubtful = False
+        answer_lost = False
         for pause in _PAUSES:
             if pause:
                 self.runtime.sleep(pause * random.uniform(0.5, 1))
             try:
                 etag = self.objects.put_if(self.key, self._body(state, journal), self.etag)
             except UnansweredError:
-                etag, doubtful = None, True
+                etag, answer_lost = None, True
             if etag is not None:
                 self.etag = etag
                 self._sent.clear()
-                return "ours"
-            outcome = self._look(state)
+                return "written"
+            outcome = self._read_outcome(state)
             if outcome is not None:
-                return "doubtful" if doubtful and outcome == "lost" else outcome
+                return "unknown" if answer_lost and outcome == "lost" else outcome
         raise UnansweredError(f"{self.objects.place}/{self.key} cannot be written; no answer came")
 
-    def _look(self, state: State) -> Outcome | None:
-        """What became of a PUT that was refused or not answered; `None`: to be sent again."""
-        seen = read_head(self.objects, self.key)
-        if seen is None:
+    def _read_outcome(self, state: State) -> Outcome | None:
+        """The outcome of a PUT that was refused or not answered, read from the head. `None`: send it again."""
+        version = read_head(self.objects, self.key)
+        if version is None:
             return None if self.etag is None else "lost"
-        if seen.etag == self.etag:
+        if version.etag == self.etag:
             return None
-        if seen.head.session != self.session:
+        if version.head.session != self.session:
             return "lost"
-        if seen.head.nonce in self._sent:  # a body that came through, or a heartbeat whose answer was lost
-            self.etag = seen.etag
-            if seen.head.state in (state, "leased"):
-                return "ours" if seen.head.state == state else None
-        return "lost" if seen.head.journal is None else "committed"  # written by those who carry this commit out
+        if version.head.nonce in self._sent:  # this PUT, or a renewal whose answer was lost
+            self.etag = version.etag
+            if version.head.state in (state, "leased"):
+                return "written" if version.head.state == state else None
+        return "lost" if version.head.journal is None else "committed"  # written by one who finishes this commit
 
     def _body(self, state: State, journal: Journal | None) -> bytes:
-        nonce, who = self.runtime.token(), this_process(self._since) if state != "free" else {}
+        nonce, owner = self.runtime.token(), this_process(self._since) if state != "free" else {}
         self._sent.add(nonce)
-        return Head(state, self.session, nonce, self.seconds, who, journal, self.given_up, self.origin).to_bytes()
+        return Head(state, self.session, nonce, self.seconds, owner, journal, self.given_up, self.origin).to_bytes()
 
     def is_held(self) -> bool:
-        """Is the lease still this session's? Where that cannot be told, it is."""
+        """Does the head still belong to this session? True if it cannot be read."""
         if self.is_lost:
             return False
         try:
-            seen = read_head(self.objects, self.key)
+            version = read_head(self.objects, self.key)
         except (OSError, CommitUnfinishedError):
             return True
-        return seen is not None and seen.head.session == self.session
+        return version is not None and version.head.session == self.session
 
     def start(self) -> None:
-        """Renew the lease from time to time, until `stop`."""
-        if self.runtime.beats:
-            threading.Thread(target=self._beat, name="fsspeckit-lease", daemon=True).start()
+        """Renew the lease in a thread, until `stop`."""
+        if self.runtime.renews_leases:
+            threading.Thread(target=self._renew_until_stopped, name="fsspeckit-lease", daemon=True).start()
 
     def stop(self) -> None:
-        """Renew no more: from here on the head is written by `change` alone."""
+        """Stop renewing: from here on only `change` writes the head."""
         self._ended.set()
 
-    def _beat(self) -> None:
+    def _renew_until_stopped(self) -> None:
         while not self._ended.wait(self.heartbeat) and not self.is_lost:
             try:
-                self.is_lost = not self._renew()
-            except (OSError, CommitUnfinishedError):  # no store, or no head, now; if that lasts, no commit will pass
+                with self._changing:  # a commit may have come first, and must not be overwritten
+                    self.is_lost = not self._ended.is_set() and self._change("leased") != "written"
+            except (OSError, CommitUnfinishedError):  # no store or no head now; if that lasts, the commit will fail
                 continue
-
-    def _renew(self) -> bool:
-        with self._changing:  # a commit may have come first: what it wrote is not to be written over
-            return self._ended.is_set() or self._change("leased") == "ours"

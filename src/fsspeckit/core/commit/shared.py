@@ -1,66 +1,80 @@
-"""What both commit protocols need: checks before a commit, the texts of its errors, and who holds a data set."""
+"""What both commit protocols need: checks before a commit, errors, and who holds a data set."""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import posixpath
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fsspeckit.core.dataset.listing import SUMMARY_FILES, is_data_file, is_utf8, list_files
-from fsspeckit.core.errors import CommitUnfinishedError, TargetChangedError, TargetError
+from fsspeckit.core.errors import (
+    CommitUnfinishedError,
+    DatasetMergeError,
+    FsspeckitError,
+    StorageError,
+    TargetChangedError,
+    TargetError,
+)
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
 
 HOME = ".fsspeckit-"
-"""The folder of a data set's commits is beside it, named after it. No reader takes it for data."""
 
 Resolution = Literal["finish", "discard"]
-"""What to do with a recorded commit that the data set does not fit: finish it all the same, or give it up."""
+"""How to resolve a recorded commit that conflicts with the data set: apply it anyway, or give it up."""
 
 
-def home_beside(location: Location) -> str:
-    return posixpath.join(location.parent, f"{HOME}{location.name}")
+def home_of(root: str) -> str:
+    """The folder beside a data set that holds its staging, journal and head. Readers do not take it for data."""
+    return posixpath.join(posixpath.dirname(root), f"{HOME}{posixpath.basename(root)}")
 
 
 def check_unchanged(location: Location, expected: Sequence[FileInfo]) -> None:
-    """Refuse if a data file appeared, vanished or changed since `expected` was listed."""
+    """Refuse if a data file was added, removed or changed since `expected` was listed."""
     before, now = ({f.path: f for f in files} for files in (expected, list_files(location)))
-    changed = sorted(p for p in before.keys() | now.keys() if not _same(before.get(p), now.get(p)))
-    if changed:
-        what = "; ".join(f"{location.show(p)} {_change(before.get(p), now.get(p))}" for p in changed[:5])
+    changes = []
+    for path in sorted(before.keys() | now.keys()):
+        if path not in before:
+            changes.append(f"{location.show(path)} is new")
+        elif path not in now:
+            changes.append(f"{location.show(path)} is gone")
+        elif not before[path].same_as(now[path]):
+            changes.append(f"{location.show(path)} was changed")
+    if changes:
         raise TargetChangedError(
-            f"The target changed while the merge was under way: {what}. Another program writes here without our lock; "
-            "nothing was changed, try again when it is done.",
+            f"The target changed while the merge was running: {'; '.join(changes[:5])}. Another program writes here "
+            "without our lock. Nothing was changed; try again when it is done.",
             operation="commit",
         )
 
 
-def _same(before: FileInfo | None, now: FileInfo | None) -> bool:
-    return before is not None and now is not None and before.same_as(now)
-
-
-def _change(before: FileInfo | None, now: FileInfo | None) -> str:
-    if before is None:
-        return "is new"
-    return "is gone" if now is None else "was changed"
-
-
 def refuse_pattern(location: Location) -> None:
-    """Refuse a name with `*` or `?` that does not exist and matches folders that do."""
+    """Refuse a name with `*` or `?` that does not exist but matches folders that do."""
     if not any(c in location.name for c in "*?") or location.storage.is_dir(location.root):
         return
     if fnmatch.filter(location.storage.names(location.parent), location.name):
         raise TargetError(f"{location.shown} does not exist, but is a pattern. Name the data set's own folder.")
 
 
-def check_data_path(path: str) -> None:
-    check_inside(path)
-    if not is_data_file(posixpath.basename(path)) and path not in SUMMARY_FILES:
-        raise ValueError(f"{path!r} is not a data file")
+def check_not_forked(process: int) -> None:
+    """Refuse to go on in a forked child: only the process that took the lock or lease may commit."""
+    if os.getpid() != process:
+        raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+
+
+def check_data_paths(paths: Sequence[str]) -> None:
+    """Raise `ValueError` unless every path names a data file inside the data set, and each only once."""
+    for path in paths:
+        check_inside(path)
+        if not is_data_file(posixpath.basename(path)) and path not in SUMMARY_FILES:
+            raise ValueError(f"{path!r} is not a data file")
+    if len(set(paths)) < len(paths):
+        raise ValueError("it names a file twice")
 
 
 def check_inside(path: str) -> None:
@@ -68,13 +82,23 @@ def check_inside(path: str) -> None:
         raise ValueError(f"{path!r} is not a path inside the data set")
 
 
-def check_file_name(name: str) -> None:
-    if name in ("", ".", "..") or {"/", "\0"} & set(name) or not is_utf8(name):
-        raise ValueError(f"{name!r} is not a file name")
+@contextlib.contextmanager
+def storage_errors(
+    failed: str, operation: str, advice: str | Mapping[int, str] = "", outcome: str = "Nothing was changed."
+) -> Iterator[None]:
+    """Turn an `OSError` into a `StorageError` that says what failed. `advice` may depend on the `errno`."""
+    try:
+        yield
+    except FsspeckitError:
+        raise
+    except OSError as error:
+        hint = advice if isinstance(advice, str) else advice.get(error.errno or 0, "")
+        message = " ".join(filter(None, [f"{failed}: {error}.", hint, outcome]))
+        raise StorageError(message, error, operation=operation) from error
 
 
 def not_finished(location: Location, error: OSError) -> CommitUnfinishedError:
-    """The error of a writer whose commit is recorded, when the rest of it fails."""
+    """The error of a writer that recorded its commit and could not apply all of it."""
     return CommitUnfinishedError(
         f"The commit to {location.shown} is recorded; do not repeat it. It could not be finished: {error}. Remove the "
         f"cause and run `fsspeckit recover {location.quoted}`; the next write finishes it too. If the cause cannot be "
@@ -83,14 +107,14 @@ def not_finished(location: Location, error: OSError) -> CommitUnfinishedError:
     )
 
 
-def has_conflicts(location: Location, conflicts: list[str], lost: bool = False) -> CommitUnfinishedError:
-    """`lost`: not even `--finish` can help, for staged files are gone."""
+def has_conflicts(location: Location, conflicts: list[str], can_finish: bool = True) -> CommitUnfinishedError:
+    """`can_finish` is false if staged files are missing: then `--finish` would not help."""
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
-    finish = f"`fsspeckit recover --finish {location.quoted}` to carry the commit out all the same, or "
+    finish = f"`fsspeckit recover --finish {location.quoted}` to apply the commit anyway, or " if can_finish else ""
     return CommitUnfinishedError(
         f"A commit to {location.shown} is recorded, but the data set is no longer as the commit expects it. "
-        f"{'; '.join(conflicts[:5])}{more}. What is there was not overwritten. Look at these files, then run "
-        f"{'' if lost else finish}`fsspeckit recover --discard {location.quoted}` to give it up.",
+        f"{'; '.join(conflicts[:5])}{more}. Existing files were not overwritten. Look at these files, then run "
+        f"{finish}`fsspeckit recover --discard {location.quoted}` to give it up.",
         operation="recover",
     )
 
@@ -100,7 +124,7 @@ def this_process(since: float) -> dict[str, Any]:
 
 
 def owner_text(owner: Mapping[str, Any]) -> str:
-    """Process, host and age of an owner; another version may have written them in another form."""
+    """Process, host and age of a writer. Another version of fsspeckit may have stored them in another form."""
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(owner["since"]))
         age = max(0, time.time() - owner["since"])

@@ -1,8 +1,8 @@
-"""Where new files wait for the commit.
+"""The staging folder, in which new files wait for the commit, and the checks that the commit will be able to move them.
 
-`<parent>/.fsspeckit-<data set>/.staging_<uuid>/`, or `<data set>/.fsspeckit/.staging_<uuid>/` where the parent cannot
-be written or a rename from it does not work. Both are empty of ours when no writer is at work. Staged names do not
-end in `.parquet`: DuckDB's and Polars' `**/*.parquet` look into hidden folders.
+It is `<parent>/.fsspeckit-<data set>/.staging_<uuid>/`, or `<data set>/.fsspeckit/.staging_<uuid>/` if the parent is
+read-only or a rename from it does not work. Both are removed after the merge. Staged names do not end in `.parquet`:
+`**/*.parquet` in DuckDB and Polars also finds files in hidden folders.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import unicodedata
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
-from fsspeckit.core.commit.shared import home_beside, owner_text, this_process
+from fsspeckit.core.commit.shared import home_of, owner_text, storage_errors, this_process
 from fsspeckit.core.errors import StorageError, TargetError
 from fsspeckit.core.model import Staged
 from fsspeckit.core.storage import Disk, DiskLocation
@@ -28,17 +28,16 @@ OWNER = "owner"
 
 
 def homes(location: DiskLocation) -> list[str]:
-    """The folders that may hold this data set's staging, the preferred one first. Links would lead us elsewhere."""
-    beside = [home_beside(location)] if location.name else []
+    """The folders that may contain the staging folder, the preferred one first. Links are not followed."""
+    beside = [home_of(location.root)] if location.name else []
     return [home for home in [*beside, location.at(".fsspeckit")] if not location.storage.is_link(home)]
 
 
 def create(location: DiskLocation, folders: Sequence[str]) -> str:
-    """Make a staging folder from which a rename into every one of `folders` works: tried, not inferred."""
-    with _refusing(f"Cannot write to {location.shown}"):
+    """Make a staging folder from which files can be renamed into all of `folders`; this is tried, not inferred."""
+    with storage_errors(f"Cannot write to {location.shown}", "stage"):
         location.storage.check_replaceable([location.root])
-    problems: list[str] = []
-    last: OSError | None = None
+    problems: dict[str, OSError] = {}
     for home in homes(location):
         staging = posixpath.join(home, f"{PREFIX}{uuid.uuid4().hex}")
         try:
@@ -46,47 +45,36 @@ def create(location: DiskLocation, folders: Sequence[str]) -> str:
             for folder in folders:
                 _probe(location.storage, staging, location.at(folder))
             return staging
-        except OSError as error:
-            problems.append(f"{home}: {error}")
-            last = error
-            _abandon(location, staging, folders)
-        except BaseException:
-            _abandon(location, staging, folders)
-            raise
+        except BaseException as error:
+            remove_probes(location, folders)
+            with contextlib.suppress(OSError):
+                remove(location.storage, staging)
+            with contextlib.suppress(OSError):
+                location.storage.remove_folder(home)
+            if not isinstance(error, OSError):
+                raise
+            problems[home] = error
     raise StorageError(
-        f"Cannot write to {location.shown}: {'; '.join(problems)}. Check the permissions, and that the data set is on "
-        "one file system; nothing was changed.",
-        last,
+        f"Cannot write to {location.shown}: {'; '.join(f'{home}: {error}' for home, error in problems.items())}. Check "
+        "the permissions, and that the data set is on one file system; nothing was changed.",
+        list(problems.values())[-1],
         operation="stage",
     )
 
 
-def _abandon(location: DiskLocation, staging: str, folders: Iterable[str]) -> None:
-    remove_probes(location, folders)
-    with contextlib.suppress(OSError):
-        remove(location.storage, staging)
-    with contextlib.suppress(OSError):
-        location.storage.remove_folder(posixpath.dirname(staging))
-
-
-def check_reach(location: DiskLocation, staging: str, folders: Iterable[str]) -> None:
-    """Refuse if a rename from `staging` into one of the folders does not work."""
+def check_renames(location: DiskLocation, staging: str, folders: Iterable[str]) -> None:
+    """Refuse if a file cannot be renamed from `staging` into one of the folders."""
+    advice = "Check its permissions and that it is on the data set's file system;"
     for folder in folders:
-        try:
+        failed = f"Cannot move files into {location.show(folder)}"
+        with storage_errors(failed, "stage", advice, "nothing was changed."):
             _probe(location.storage, staging, location.at(folder))
-        except OSError as error:
-            raise StorageError(
-                f"Cannot move files into {location.show(folder)}: {error}. Check its permissions and that it is on the "
-                "data set's file system; nothing was changed.",
-                error,
-                operation="stage",
-            ) from error
 
 
 def _probe(storage: Disk, staging: str, folder: str) -> None:
-    """Rename an empty, hidden file into the folder and away again. Equal devices do not prove that a rename works."""
+    """Rename an empty, hidden file into the folder and remove it. On one device, a rename may still not work."""
     name = f"{PROBE}{uuid.uuid4().hex}"
-    storage.check_replaceable([folder])  # from an append-only folder it could not be taken away
+    storage.check_replaceable([folder])  # the probe could not be removed from an append-only folder
     storage.write_bytes(posixpath.join(staging, name), b"")
     try:
         storage.rename(posixpath.join(staging, name), posixpath.join(folder, name))
@@ -95,7 +83,7 @@ def _probe(storage: Disk, staging: str, folder: str) -> None:
 
 
 def remove_probes(location: DiskLocation, folders: Iterable[str]) -> None:
-    """Remove probes that could not be taken away again, as far as that works now."""
+    """Remove probes that are still in the folders, where that is possible."""
     for folder in map(location.at, folders):
         with contextlib.suppress(OSError):
             for name in [n for n in location.storage.names(folder) if n.startswith(PROBE)]:
@@ -103,30 +91,30 @@ def remove_probes(location: DiskLocation, folders: Iterable[str]) -> None:
 
 
 def remove_stray_probes(location: DiskLocation) -> None:
-    """Probes that a killed writer left anywhere in the data set."""
+    """Remove the probes that a killed writer left anywhere in the data set."""
     for info in location.storage.walk(location.root):
         if posixpath.basename(info.path).startswith(PROBE) and info.size == 0:
             location.storage.remove(location.at(info.path))
 
 
 def check_names(location: DiskLocation, staging: str, folders: Iterable[str], files: Iterable[str]) -> None:
-    """Refuse folders and files that could not be made: after the commit is recorded it would be too late."""
+    """Refuse names of folders and files that cannot be created. After the commit is recorded it would be too late."""
     storage = location.storage
     for folder in sorted(folders):
         trial = posixpath.join(staging, "name", posixpath.basename(folder))
-        with _refusing(f"Cannot make the folder {location.show(folder)}"):
+        with storage_errors(f"Cannot make the folder {location.show(folder)}", "stage"):
             if storage.is_file(location.at(folder)):
                 raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way")
             storage.make_folder(trial)
             made = storage.names(posixpath.dirname(trial))
             storage.remove_folder(trial)
             if posixpath.basename(folder) not in made:
-                raise OSError(errno.EINVAL, f"the disk changes its name to {made}, and so the value in it")
+                raise OSError(errno.EINVAL, f"the disk changes its name to {made}, and so the partition value")
     for file in sorted(files):
-        # as long as the name, but no reader takes it for data
+        # As long as the real name, but readers do not take it for data.
         trial = posixpath.join(staging, "name", f"{posixpath.basename(file)[:-1]}_")
         advice = "Its name or path is too long: shorten that of the file it replaces, or merge with replace='in_place'."
-        with _refusing(f"Cannot make the file {location.show(file)}", advice, errno.ENAMETOOLONG):
+        with storage_errors(f"Cannot make the file {location.show(file)}", "stage", {errno.ENAMETOOLONG: advice}):
             storage.make_folder(posixpath.dirname(trial))
             storage.write_bytes(trial, b"")
             storage.remove(trial)
@@ -134,86 +122,91 @@ def check_names(location: DiskLocation, staging: str, folders: Iterable[str], fi
 
 
 def check_distinct_names(location: DiskLocation, paths: Iterable[str]) -> None:
-    """Refuse new files whose names, or those of their folders, the disk does not tell from others.
+    """Refuse a new file if the disk takes its name, or that of one of its folders, for another existing or new name.
 
-    On exFAT, macOS or SMB these are `p=a` and `p=A`, or two Unicode forms of `p=ü`. Rows of two partitions would share
-    a folder, and those of one of them would change their value.
+    Examples on exFAT, macOS and SMB are `p=a` and `p=A`, or two Unicode forms of `p=ü`. Two partitions would share a
+    folder, and the rows of one of them would get the value of the other.
     """
-    for folder, one, other in _similar_names(location, paths):
-        if _is_one_name(location, folder, one, other):
-            first, second = (location.show(posixpath.join(folder, name)) for name in (one, other))
+    for folder, name, similar in _similar_names(location, paths):
+        if _is_same_name(location, folder, name, similar):
+            first, second = (location.show(posixpath.join(folder, each)) for each in (name, similar))
             raise TargetError(
-                f"The disk of {location.shown} does not tell {first} and {second} apart: rows of both would lie in one "
-                "place, and the value in one of the names would be lost. Spell the values alike, or move the data set "
-                "to a disk that tells them apart (not exFAT, SMB or macOS's default). Nothing was changed."
+                f"The disk of {location.shown} does not tell {first} and {second} apart: the rows of both would share "
+                "one place, and the value in one of the names would be lost. Use one spelling for the values, or move "
+                "the data set to a disk that tells them apart (not exFAT, SMB or macOS's default). Nothing was changed."
             )
 
 
 def _similar_names(location: DiskLocation, paths: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Two names in one folder, at least one of them new, that some disks take for the same."""
-    wanted: dict[str, set[str]] = {}
+    """A folder, a new name in it, and another name there that some disks take for the same."""
+    names_by_folder: dict[str, set[str]] = {}
     for path in paths:
         parts = path.split("/")
         for end, name in enumerate(parts):
-            wanted.setdefault("/".join(parts[:end]), set()).add(name)
-    for folder, names in sorted(wanted.items()):
-        there = set(location.storage.names(location.at(folder)))
+            names_by_folder.setdefault("/".join(parts[:end]), set()).add(name)
+    for folder, names in sorted(names_by_folder.items()):
+        existing = set(location.storage.names(location.at(folder)))
         similar: dict[str, list[str]] = {}
-        for name in sorted(there | names):
+        for name in sorted(existing | names):
             similar.setdefault(_folded(name), []).append(name)
-        for name in sorted(names - there):
-            yield from ((folder, name, other) for other in similar[_folded(name)] if other != name)
+        for new in sorted(names - existing):
+            yield from ((folder, new, name) for name in similar[_folded(new)] if name != new)
 
 
 def _folded(name: str) -> str:
-    """What the least exact disks go by: neither case, nor Unicode form, nor blanks and dots at the end."""
+    """A name without what some disk ignores: case, Unicode form, and blanks and dots at the end."""
     if not name.isascii():
         name = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
     return name.lower().rstrip(" .")
 
 
-def _is_one_name(location: DiskLocation, folder: str, one: str, other: str) -> bool:
-    """Make an empty, hidden file and look for it under the other name. Where these begin alike is left out."""
+def _is_same_name(location: DiskLocation, folder: str, name: str, similar: str) -> bool:
+    """Create an empty, hidden file and look for it under the other name. The common prefix of the two is left out."""
     storage = location.storage
-    while folder and not storage.is_dir(location.at(folder)):
-        folder = posixpath.dirname(folder)
-    start = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    token = posixpath.join(location.at(folder), f"{PROBE}{uuid.uuid4().hex}")
-    storage.write_bytes(token + one[start : start + 30], b"")
+    start = len(posixpath.commonprefix([name, similar]))
+    probe = posixpath.join(location.at(existing_folder(location, folder)), f"{PROBE}{uuid.uuid4().hex}")
+    storage.write_bytes(probe + name[start : start + 30], b"")
     try:
-        return storage.stat(token + other[start : start + 30]) is not None
+        return storage.stat(probe + similar[start : start + 30]) is not None
     finally:
-        storage.remove(token + one[start : start + 30])
+        storage.remove(probe + name[start : start + 30])
 
 
 def check_replaceable(location: DiskLocation, files: Iterable[str]) -> None:
-    """Refuse files that could not be replaced or removed, with their checksums."""
+    """Refuse files that cannot be replaced or removed, or whose checksum files cannot."""
     storage = location.storage
     paths = [location.at(file) for file in files]
     checksums = [posixpath.join(folder, f".{name}.crc") for folder, name in map(posixpath.split, paths)]
     advice = "Merge as its owner, take its attribute away (chattr -i or -a), or take the file out of the data set."
-    with _refusing(f"Cannot replace a file of {location.shown}", advice):
+    with storage_errors(f"Cannot replace a file of {location.shown}", "stage", advice):
         storage.check_replaceable([*paths, *(checksum for checksum in checksums if storage.stat(checksum) is not None)])
 
 
-@contextlib.contextmanager
-def _refusing(what: str, advice: str = "", code: int | None = None) -> Iterator[None]:
-    """An error of the file system in our words. The advice is for errors of this code, or for all."""
-    try:
-        yield
-    except OSError as error:
-        helpful = f"{advice} " if advice and code in (None, error.errno) else ""
-        raise StorageError(f"{what}: {error}. {helpful}Nothing was changed.", error, operation="stage") from error
+def existing_folder(location: DiskLocation, folder: str) -> str:
+    """The folder, or the nearest one above it that exists."""
+    while folder and not location.storage.is_dir(location.at(folder)):
+        folder = posixpath.dirname(folder)
+    return folder
+
+
+def missing_folders(location: DiskLocation, paths: Iterable[str]) -> list[str]:
+    """The folders that have to be made for these files, outer folders first."""
+    missing: set[str] = set()
+    for folder in {posixpath.dirname(path) for path in paths}:
+        while folder and folder not in missing and not location.storage.is_dir(location.at(folder)):
+            missing.add(folder)
+            folder = posixpath.dirname(folder)
+    return sorted(missing)
 
 
 def give_rights(location: DiskLocation, staging: str, files: Iterable[Staged]) -> None:
-    """Give new files the rights that the system gives to a file made in their folder: by umask and default ACL."""
+    """Give new files the rights that the system gives to a file created in their folder, by umask and default ACL.
+
+    A folder that does not exist yet will have the rights of the one above it.
+    """
     storage, by_folder = location.storage, dict[str, list[Staged]]()
     for file in files:
-        folder = posixpath.dirname(file.path)
-        while folder and not storage.is_dir(location.at(folder)):  # a folder that is made later is made alike
-            folder = posixpath.dirname(folder)
-        by_folder.setdefault(folder, []).append(file)
+        by_folder.setdefault(existing_folder(location, posixpath.dirname(file.path)), []).append(file)
     for folder, staged in by_folder.items():
         probe = posixpath.join(location.at(folder), f"{PROBE}{uuid.uuid4().hex}")
         storage.write_bytes(probe, b"")
@@ -226,20 +219,20 @@ def give_rights(location: DiskLocation, staging: str, files: Iterable[Staged]) -
 
 
 def leftovers(location: DiskLocation) -> Iterator[str]:
-    """Staging folders of this data set, finished or not."""
+    """The staging folders of this data set, finished or not."""
     for home in homes(location):
         folders = [posixpath.join(home, n) for n in location.storage.names(home) if n.startswith(PREFIX)]
         yield from (folder for folder in folders if not location.storage.is_link(folder))
 
 
 def commit_of(staging: str) -> str:
-    """The commit that a staging folder belongs to, as its marker is named after."""
+    """The id of the commit that a staging folder belongs to. The marker is named after it."""
     return posixpath.basename(staging).removeprefix(PREFIX)
 
 
 @contextlib.contextmanager
 def claimed(location: DiskLocation, staging: str) -> Iterator[bool]:
-    """Hold a staging folder that a writer left; false if that writer lives."""
+    """Lock a staging folder. Yields false if its writer is still running."""
     locks = location.storage.locks
     release = locks.claim(staging) if locks is not None else None
     try:
@@ -250,22 +243,23 @@ def claimed(location: DiskLocation, staging: str) -> Iterator[bool]:
 
 
 def discard(location: DiskLocation, staging: str) -> None:
-    """Remove staging. The journal goes first, and for good: without it the rest is only litter."""
-    if location.storage.stat(posixpath.join(staging, JOURNAL)) is not None:
-        location.storage.remove(posixpath.join(staging, JOURNAL))
+    """Remove a staging folder. The journal is removed first, durably: without it the rest has no effect."""
+    path = posixpath.join(staging, JOURNAL)
+    if location.storage.stat(path) is not None:
+        location.storage.remove(path)
         location.storage.sync_folder(staging)
     remove(location.storage, staging)
 
 
 def remove(storage: Disk, staging: str) -> None:
-    """Remove a staging folder and what is in it. A task that Spark gave up on may still put a file there."""
-    for patience in (0.1, 0.3, 1.0):
+    """Remove a staging folder and its files. An abandoned Spark task may still write a file there, so try again."""
+    for pause in (0.1, 0.3, 1.0):
         try:
             return _remove(storage, staging)
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            time.sleep(patience)
+            time.sleep(pause)
     return _remove(storage, staging)
 
 
@@ -280,7 +274,7 @@ def _remove(storage: Disk, staging: str) -> None:
 
 
 def remove_homes(location: DiskLocation) -> None:
-    """Remove the folders that held staging, once they are empty of it."""
+    """Remove the folders that contained staging folders, if they are empty now."""
     for home in homes(location):
         remove_home(location.storage, home)
 
@@ -293,7 +287,7 @@ def remove_home(storage: Disk, home: str) -> None:
 
 
 def announce(storage: Disk, home: str, since: float) -> bool:
-    """Write this process down in a folder beside the data set, if that can be; the file goes with the folder."""
+    """Write which process holds the data set into the folder beside it; false if that is not possible."""
     with contextlib.suppress(OSError):
         storage.make_folder(home)
         storage.write_bytes(posixpath.join(home, OWNER), json.dumps(this_process(since)).encode())
@@ -302,7 +296,7 @@ def announce(storage: Disk, home: str, since: float) -> bool:
 
 
 def owner_of(location: DiskLocation) -> str:
-    """The process, host and age of the writer that holds the data set, as far as they are known."""
+    """Process, host and age of the writer that holds the data set, if they are known."""
     for home in homes(location):
         try:
             return owner_text(json.loads(location.storage.read_bytes(posixpath.join(home, OWNER))))

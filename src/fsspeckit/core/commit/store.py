@@ -1,13 +1,14 @@
 """The session in object stores: a lease on the head object, uploads to final keys, one compare-and-swap as the commit.
 
-1. See what dead sessions left, **then** read the head. Committed: carry that out and begin again. Leased: wait until
-   it has not been renewed for the lease's time, on our own clock. Else take it, and clear away what was seen before.
-2. New files are uploads to their final, unused names: nobody sees them. The lease is renewed meanwhile.
-3. List once more; then the head is swapped from our lease to the journal. That is the commit.
-4. Complete the uploads, and look at what came of them; swap the head to say that old files go; remove them; free the
-   head. Anyone can do this (`finish`), and until that swap anyone can give the commit up by another one.
+1. List what dead sessions left, **then** read the head. If it has a commit, finish that and begin again. If it is
+   leased, wait until the lease was not renewed for its duration, on our own clock. Otherwise take the lease, and remove
+   what was listed.
+2. Write new files as uploads to their final, unused names. Readers do not see them. The lease is renewed meanwhile.
+3. List once more, then swap the head from the lease to the journal. This is the commit point.
+4. Complete the uploads and check the new objects, swap the head to `removing`, remove old files, free the head. Anyone
+   can do this (`finish`). Until the swap to `removing`, anyone can give the commit up by a swap to `discarding`.
 
-A session that lost its lease can neither commit nor harm: its swap is refused, and it only gives up uploads of its own.
+A session that lost its lease cannot commit: its swap is refused. It only aborts its own uploads.
 """
 
 from __future__ import annotations
@@ -21,18 +22,27 @@ from typing import Literal
 from fsspeckit.core.commit.finish import Finisher, Leftovers
 from fsspeckit.core.commit.head import (
     Addition,
+    HeadVersion,
     Journal,
     Removal,
-    Seen,
+    check_location,
     head_key,
-    home_of,
     is_of_a_plan,
     new_plan_folder,
     read_head,
+    refuse_nested_heads,
 )
 from fsspeckit.core.commit.lease import Lease, Runtime
-from fsspeckit.core.commit.place import check_place, refuse_inner_heads
-from fsspeckit.core.commit.shared import Resolution, check_unchanged, not_finished, owner_text
+from fsspeckit.core.commit.shared import (
+    Resolution,
+    check_data_paths,
+    check_not_forked,
+    check_unchanged,
+    home_of,
+    not_finished,
+    owner_text,
+    storage_errors,
+)
 from fsspeckit.core.dataset.listing import SUMMARY_FILES, listing_errors
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
@@ -45,140 +55,126 @@ from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import StoreLocation
 from fsspeckit.core.storage.base import locked
 from fsspeckit.core.storage.objects import Upload
+from fsspeckit.core.storage.store import upload_of
 
 RUNTIME = Runtime()
-# How long a reader waits for a commit that is being carried out before it warns.
-_PATIENCE = (0.1, 0.2, 0.4, 0.8)
-_POLL = 0.25
-# After so many commits of others that were carried out on the resolution in, patience counts.
-_MANY = 3
+# How long a reader waits for a commit to be finished before it warns.
+_READER_PAUSES = (0.1, 0.2, 0.4, 0.8)
+_POLL_SECONDS = 0.25
+# After this many finished commits of other writers, the lock timeout applies.
+_MAX_FINISHED = 3
 
 
 @contextlib.contextmanager
 def writing(location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME) -> Iterator[StoreSession]:
-    with lock_probe(location):
-        check_place(location)
-        lease, _ = _Entry(location, runtime).acquire(lock_timeout)
+    with _lock_errors(location):
+        check_location(location)
+        lease = _Acquisition(location, runtime).acquire(lock_timeout)
     with contextlib.closing(StoreSession(location, lease)) as session:
         lease.start()
         try:
-            yield session
+            with storage_errors(f"Cannot write to {location.shown}", "stage"):
+                yield session
         except Exception as error:
-            if not session.is_recorded and not lease.is_held():  # a loser may have seen files come and go
-                raise _taken_over(location) from error
-            if isinstance(error, OSError) and not isinstance(error, FsspeckitError):
-                message = f"Cannot write to {location.shown}: {error}. Nothing was changed."
-                raise StorageError(message, error, operation="stage") from error
+            if not session.is_recorded and not lease.is_held():  # the error may come from files of the next writer
+                raise _lease_lost(location) from error
             raise
 
 
 def recover(
     location: StoreLocation, lock_timeout: float = 60, resolution: Resolution | None = None, runtime: Runtime = RUNTIME
 ) -> list[str]:
-    with lock_probe(location):
+    with _lock_errors(location):
         objects = location.storage.objects
         home = home_of(location.root)
         entries = [e for e in objects.list_all(home) if e.key != home and not is_of_a_plan(location.root, e.key)]
-        seen = read_head(objects, head_key(location.root)) if entries else None
-        if not entries or (len(entries) == 1 and seen is not None and seen.head.state == "free"):
+        version = read_head(objects, head_key(location.root)) if entries else None
+        if not entries or (len(entries) == 1 and version is not None and version.head.state == "free"):
             return []
-        lease, text = _Entry(location, runtime).acquire(lock_timeout, resolution)
+        acquisition = _Acquisition(location, runtime)
+        lease = acquisition.acquire(lock_timeout, resolution)
         lease.stop()
         lease.change("free")
-    return text
+    return acquisition.done
 
 
 def unfinished(location: StoreLocation) -> list[str]:
-    """A commit in the course of being carried out is waited for, for a moment."""
+    """The head, if its commit is not finished within a moment."""
     with listing_errors(location):
         try:
-            seen = read_head(location.storage.objects, head_key(location.root))
-            for pause in _PATIENCE:
-                if seen is None or seen.head.journal is None:
+            version = read_head(location.storage.objects, head_key(location.root))
+            for pause in _READER_PAUSES:
+                if version is None or version.head.journal is None:
                     return []
                 RUNTIME.sleep(pause)
-                seen = read_head(location.storage.objects, head_key(location.root))
-        except PermissionError:  # those who may only read the data set
+                version = read_head(location.storage.objects, head_key(location.root))
+        except PermissionError:  # users who may only read the data set
             return []
-    return [f"{location.storage.objects.place}/{head_key(location.root)}"] if seen and seen.head.journal else []
+    is_recorded = version is not None and version.head.journal is not None
+    return [f"{location.storage.objects.place}/{head_key(location.root)}"] if is_recorded else []
 
 
-@contextlib.contextmanager
-def lock_probe(location: StoreLocation) -> Iterator[None]:
-    try:
-        yield
-    except FsspeckitError:
-        raise
-    except OSError as error:
-        message = f"Cannot lock {location.shown}: {error}. Nothing was begun."
-        raise StorageError(message, error, operation="lock") from error
+def plan_folder(location: StoreLocation) -> str | None:
+    return new_plan_folder(location.root)
 
 
-def _taken_over(location: StoreLocation) -> DatasetLockedError:
+def _lock_errors(location: StoreLocation) -> contextlib.AbstractContextManager[None]:
+    return storage_errors(f"Cannot lock {location.shown}", "lock", outcome="Nothing was begun.")
+
+
+def _lease_lost(location: StoreLocation) -> DatasetLockedError:
     return DatasetLockedError(
-        f"Another writer took {location.shown} over: this one was silent for longer than its lease. Nothing of it was "
-        "committed; merge again, with a longer lease (storage option lease, in seconds) if it happens again.",
+        f"Another writer took over {location.shown}: this one did not renew its lease in time. It committed nothing; "
+        "merge again, with a longer lease (storage option lease, in seconds) if it happens again.",
         operation="commit",
     )
 
 
-def _without_head(location: StoreLocation, left: Leftovers) -> CommitUnfinishedError:
-    """Sessions begin to write when the head is theirs; so there was one."""
-    return CommitUnfinishedError(
-        f"The state of {location.shown} is unknown: writers left work beside it ({left.intents[0]}), but their head "
-        f"object {head_key(location.root)} was deleted. A commit of theirs may be half done, with rows missing or "
-        f"standing twice. Look at the newest files; then run `fsspeckit recover --discard {location.quoted}` to clear "
-        "that work away and take the files as they are. Nothing was changed.",
-        operation="recover",
-    )
-
-
 @dataclass
-class _Entry:
-    """The resolution into a data set: past others' leases and unfinished commits."""
+class _Acquisition:
+    """Acquires the lease of a data set: waits for other leases, and finishes commits of others first."""
 
     location: StoreLocation
     runtime: Runtime
-    text: list[str] = field(default_factory=list)
-    _seen_since: tuple[str, float] = ("", 0.0)
+    done: list[str] = field(default_factory=list)
+    _unchanged_since: tuple[str, float] = ("", 0.0)
 
-    def acquire(self, timeout: float, resolution: Resolution | None = None) -> tuple[Lease, list[str]]:
+    def acquire(self, timeout: float, resolution: Resolution | None = None) -> Lease:
         deadline = self.runtime.monotonic() + timeout
-        options = self.location.storage.lease_options
-        lease = Lease(
-            self.location.storage.objects, head_key(self.location.root), self.runtime.token(), *options, self.runtime
-        )
+        storage = self.location.storage
+        key, session = head_key(self.location.root), self.runtime.token()
+        lease = Lease(storage.objects, key, session, *storage.lease_options, self.runtime)
         finisher = Finisher(self.location, lease.objects, self.runtime)
         while True:
-            left = finisher.survey()  # before the head is read: what comes later may be a living session's
-            seen = read_head(lease.objects, lease.key)
-            if seen is not None and seen.head.journal is not None:
-                may_wait = resolution == "discard" and seen.head.state == "committed"
-                if may_wait and not self._has_run_out(seen):  # its writer may be about to carry it out
-                    self._wait(seen, deadline, timeout)
+            leftovers = finisher.leftovers()  # before the head is read: later ones may belong to a running session
+            version = read_head(lease.objects, lease.key)
+            if version is not None and version.head.journal is not None:
+                may_wait = resolution == "discard" and version.head.state == "committed"
+                if may_wait and not self._has_expired(version):  # its writer may be about to finish it
+                    self._wait(version, deadline, timeout)
                     continue
-                self.text.append(self._finish_commit(finisher, seen, resolution))
-                if len(self.text) > _MANY:
-                    self._check(seen, deadline, timeout)
+                self.done.append(self._finish_commit(finisher, version, resolution))
+                if len(self.done) > _MAX_FINISHED:
+                    self._check_deadline(version, deadline, timeout)
                 continue
-            if seen is not None and seen.head.state == "leased" and not self._has_run_out(seen):
-                self._wait(seen, deadline, timeout)
+            if version is not None and version.head.state == "leased" and not self._has_expired(version):
+                self._wait(version, deadline, timeout)
                 continue
-            if seen is None:  # later ones are refused by this head, once it is there
-                refuse_inner_heads(self.location)
-                if left.intents and resolution != "discard":
-                    raise _without_head(self.location, left)
-            lease.etag = seen.etag if seen is not None else None
-            lease.given_up = seen.head.given_up if seen is not None else ()
-            lease.origin = seen.head.origin if seen is not None else self.runtime.token()
-            if lease.change("leased") == "ours":
-                self._clear(finisher, left)
-                return lease, self.text
-            self._check(seen, deadline, timeout)
+            if version is None:  # once this head exists, data sets inside this one are refused
+                refuse_nested_heads(self.location)
+                if leftovers.intents and resolution != "discard":
+                    raise self._head_deleted(leftovers)
+            lease.etag = version.etag if version is not None else None
+            lease.given_up = version.head.given_up if version is not None else ()
+            lease.origin = version.head.origin if version is not None else self.runtime.token()
+            if lease.change("leased") == "written":
+                self._remove(finisher, leftovers)
+                return lease
+            self._check_deadline(version, deadline, timeout)
 
-    def _finish_commit(self, finisher: Finisher, seen: Seen, resolution: Resolution | None) -> str:
+    def _finish_commit(self, finisher: Finisher, version: HeadVersion, resolution: Resolution | None) -> str:
         try:
-            return finisher.finish_commit(seen, resolution).text
+            return finisher.finish_commit(version, resolution).text
         except OSError as error:
             raise CommitUnfinishedError(
                 f"A commit to {self.location.shown} is recorded, and could not be "
@@ -187,31 +183,40 @@ class _Entry:
                 operation="recover",
             ) from error
 
-    def _has_run_out(self, seen: Seen) -> bool:
-        """Has the head been the same for the time of its lease, since we saw it first?"""
+    def _has_expired(self, version: HeadVersion) -> bool:
+        """Has the head not changed for the duration of its lease, since this process first saw it?"""
         now = self.runtime.monotonic()
-        if self._seen_since[0] != seen.etag:
-            self._seen_since = seen.etag, now
-        return now - self._seen_since[1] >= seen.head.lease
+        if self._unchanged_since[0] != version.etag:
+            self._unchanged_since = version.etag, now
+        return now - self._unchanged_since[1] >= version.head.lease
 
-    def _wait(self, seen: Seen, deadline: float, timeout: float) -> None:
-        """Until the head has changed, or its lease has run out."""
-        objects, key = self.location.storage.objects, head_key(self.location.root)
-        there: Seen | None = seen
-        while there is not None and there.etag == seen.etag and not self._has_run_out(seen):
-            self._check(there, deadline, timeout)
-            self.runtime.sleep(min(_POLL, max(0.01, seen.head.lease / 20)))
-            there = read_head(objects, key)
+    def _wait(self, version: HeadVersion, deadline: float, timeout: float) -> None:
+        """Wait until the head has changed or its lease has expired."""
+        current: HeadVersion | None = version
+        while current is not None and current.etag == version.etag and not self._has_expired(version):
+            self._check_deadline(current, deadline, timeout)
+            self.runtime.sleep(min(_POLL_SECONDS, max(0.01, version.head.lease / 20)))
+            current = read_head(self.location.storage.objects, head_key(self.location.root))
 
-    def _check(self, seen: Seen | None, deadline: float, timeout: float) -> None:
+    def _check_deadline(self, version: HeadVersion | None, deadline: float, timeout: float) -> None:
         if self.runtime.monotonic() >= deadline:
-            raise locked(self.location.shown, timeout, owner_text(seen.head.owner if seen is not None else {}))
+            raise locked(self.location.shown, timeout, owner_text(version.head.owner if version is not None else {}))
 
-    def _clear(self, finisher: Finisher, left: Leftovers) -> None:
-        finisher.clear(left)
-        if left.keys:
-            self.text.append(
-                f"removed the unfinished work beside {self.location.shown}: {len(left.uploads)} upload(s) given up"
+    def _head_deleted(self, leftovers: Leftovers) -> CommitUnfinishedError:
+        """Sessions write only after they took the lease. So there was a head."""
+        return CommitUnfinishedError(
+            f"The state of {self.location.shown} is unknown: writers left work beside it ({leftovers.intents[0]}), but "
+            f"their head object {head_key(self.location.root)} was deleted. A commit of theirs may be half done, with "
+            "rows missing or doubled. Look at the newest files; then run `fsspeckit recover --discard "
+            f"{self.location.quoted}` to remove that work and take the files as they are. Nothing was changed.",
+            operation="recover",
+        )
+
+    def _remove(self, finisher: Finisher, leftovers: Leftovers) -> None:
+        finisher.remove(leftovers)
+        if leftovers.keys:
+            self.done.append(
+                f"removed the unfinished work beside {self.location.shown}: {len(leftovers.uploads)} upload(s) given up"
             )
 
 
@@ -226,7 +231,7 @@ class StoreSession:
     _state: Literal["open", "recording", "recorded", "done"] = "open"
 
     def __post_init__(self) -> None:
-        """From the first moment: copies of the storage may be sent to executors before anything is staged."""
+        """Copies of the storage may be sent to executors before anything is staged."""
         self.location.storage.stage(self._staging, self.location.root)
 
     @property
@@ -242,10 +247,9 @@ class StoreSession:
         return Finisher(self.location, self.lease.objects, self.lease.runtime)
 
     def stage(self, folders: Sequence[str]) -> str:
-        if os.getpid() != self._process:
-            raise DatasetMergeError("A forked child cannot commit its parent's merge.", operation="commit")
+        check_not_forked(self._process)
         if self.lease.is_lost:
-            raise _taken_over(self.location)
+            raise _lease_lost(self.location)
         self._is_staging = True
         return self._staging
 
@@ -258,69 +262,70 @@ class StoreSession:
         self.stage(())
         with self.location.storage.look(self.location.root):
             check_unchanged(self.location, expected)
-            refuse_inner_heads(self.location)
+            refuse_nested_heads(self.location)
             summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]
         journal = self._journal(staged, [*removed, *summaries], expected)
         self.lease.stop()
         self._record(journal)
 
     def _journal(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> Journal:
-        known = {f.path for f in expected}
         try:
-            if not known.isdisjoint(s.path for s in staged):
+            if not {f.path for f in expected}.isdisjoint(s.path for s in staged):
                 raise ValueError("in an object store a new file cannot take the name of an old one")
-            additions = tuple(Addition.of(self.location, self._with_receipt(s)) for s in staged)
+            additions = tuple(map(self._addition, staged))
             journal = Journal(additions, tuple(Removal(f.path, f.etag) for f in removed))
-            journal.check()
+            check_data_paths(journal.paths)
         except ValueError as error:
-            raise DatasetMergeError(
-                f"Cannot commit to {self.location.shown}: {error}. Nothing was changed.", operation="commit"
-            ) from None
+            message = f"Cannot commit to {self.location.shown}: {error}. Nothing was changed."
+            raise DatasetMergeError(message, operation="commit") from None
         return journal
 
-    def _with_receipt(self, staged: Staged) -> Staged:
+    def _addition(self, staged: Staged) -> Addition:
         receipt = staged.receipt or self.location.storage.receipt(f"{self._staging}/{staged.staged}")
         if receipt is None:
             raise ValueError(f"{staged.path!r} was not uploaded by this session")
-        return Staged(staged.staged, staged.path, staged.rows, staged.size, staged.replaces, receipt)
+        upload = upload_of(receipt)
+        if upload.key != self.location.at(staged.path):
+            raise ValueError(f"{staged.path!r} was uploaded as {upload.key!r}")
+        return Addition(staged.path, upload.upload_id, upload.parts, upload.size, upload.etag)
 
     def _record(self, journal: Journal) -> None:
-        """The commit point, and what comes after it: every error says that the commit is, or may be, recorded."""
+        """Record the commit and apply it. From here on every error says that the commit is, or may be, recorded."""
         self._state = "recording"
         try:
             outcome = self.lease.change("committed", journal)
         except OSError:
-            outcome = "doubtful"
-        if outcome == "doubtful":
-            outcome = self._resolve(journal)
+            outcome = "unknown"
+        if outcome == "unknown":
+            outcome = self._resolve_unknown(journal)
         if outcome == "lost":
             self._state = "open"
-            raise _taken_over(self.location)
+            raise _lease_lost(self.location)
         self._state = "recorded"
         self._apply()
         self._state = "done"
 
-    def _resolve(self, journal: Journal) -> Literal["committed"]:
-        """No answer came to the commit. If the lease can be given back, it is not recorded and never will be."""
+    def _resolve_unknown(self, journal: Journal) -> Literal["committed"]:
+        """The answer to the commit was lost. If the lease can be given back, it is not recorded and never will be."""
         try:
             outcome = self.lease.change("free")
-            if outcome == "ours":
+            if outcome == "written":
                 self._state = "open"
                 raise StorageError(
                     f"Cannot commit to {self.location.shown}: the store did not answer. Nothing was changed.",
                     operation="commit",
                 )
             if outcome == "committed" or any(self._finisher.is_placed(a) for a in journal.additions):
-                return "committed"  # it may have been carried out by others
+                return "committed"  # another process may have finished it
         except FsspeckitError:
             raise
         except OSError as error:
-            raise self._unknown(str(error)) from error
-        raise self._unknown("another writer has come since")
+            raise self._commit_unknown(str(error)) from error
+        raise self._commit_unknown("another writer has come since")
 
-    def _unknown(self, why: str) -> CommitUnfinishedError:
+    def _commit_unknown(self, cause: str) -> CommitUnfinishedError:
         return CommitUnfinishedError(
-            f"Whether the commit to {self.location.shown} is recorded cannot be told: {why}. Run `fsspeckit recover "
+            f"It is unknown whether the commit to {self.location.shown} is recorded: {cause}. Run `fsspeckit recover "
             f"{self.location.quoted}`, and look for its rows before you repeat it.",
             operation="commit",
         )
@@ -331,16 +336,16 @@ class StoreSession:
         except OSError as error:
             raise not_finished(self.location, error) from error
         except (KeyboardInterrupt, SystemExit):
-            with contextlib.suppress(OSError, FsspeckitError):  # the next writer will say so
+            with contextlib.suppress(OSError, FsspeckitError):  # the next writer will report it
                 self._finish()
             raise
 
     def _finish(self) -> None:
-        seen, finisher = read_head(self.lease.objects, self.lease.key), self._finisher
-        if seen is None or seen.head.origin != self.lease.origin:
-            raise finisher.no_head(self.lease.session)
-        is_ours = seen.head.session == self.lease.session and seen.head.journal is not None
-        if finisher.finish_commit(seen).given_up if is_ours else self.lease.session in seen.head.given_up:
+        version, finisher = read_head(self.lease.objects, self.lease.key), self._finisher
+        if version is None or version.head.origin != self.lease.origin:
+            raise finisher.head_missing(self.lease.session)
+        is_ours = version.head.session == self.lease.session and version.head.journal is not None
+        if finisher.finish_commit(version).given_up if is_ours else self.lease.session in version.head.given_up:
             raise DatasetMergeError(
                 f"The commit to {self.location.shown} was given up meanwhile by `fsspeckit recover --discard`. None of "
                 "its rows are there.",
@@ -348,24 +353,20 @@ class StoreSession:
             )
 
     def close(self) -> None:
-        """Leave nothing of ours, unless a commit still has to be finished. What cannot be removed now is litter."""
+        """Abort the uploads of a session that did not commit. Recovery removes what this cannot."""
         if os.getpid() != self._process:
             return
         self.lease.stop()
-        begun = self.location.storage.end_staging(self._staging)
+        uploads = self.location.storage.end_staging(self._staging)
         with contextlib.suppress(OSError):
             if self._state == "open":
-                self._give_up(begun)
+                self._give_up(uploads)
 
-    def _give_up(self, begun: Sequence[Upload]) -> None:
-        """Uploads of this session only: it has not committed. Those of its executors are found by their intents."""
+    def _give_up(self, uploads: Sequence[Upload]) -> None:
+        """Abort the uploads of this process, and those of executors, which are found by their intents."""
         try:
             if self._is_staging:
-                self._finisher.clear(Leftovers((), tuple(begun)))
-                self._finisher.clear(self._finisher.survey(self.lease.session))
-        finally:  # whoever may not list uploads is not to keep others waiting
+                self._finisher.remove(Leftovers((), tuple(uploads)))
+                self._finisher.remove(self._finisher.leftovers(self.lease.session))
+        finally:  # free the head even without the right to list uploads: others wait for it
             self.lease.change("free")
-
-
-def plan_folder(location: StoreLocation) -> str | None:
-    return new_plan_folder(location.root)

@@ -86,7 +86,7 @@ def _open(
 ) -> pq.ParquetFile:
     """With the options for every file: page checksums are verified, and the calling thread reads.
 
-    With `pre_buffer`, PyArrow's own threads would read, which is no faster; `storage.pinned` says why else not.
+    With `pre_buffer`, PyArrow's own threads would read, which is no faster; `storage.object_files` has one more reason.
     """
     return pq.ParquetFile(
         source,

@@ -1,10 +1,9 @@
-"""What callers ask of a storage, by what they need: read and stage (`Storage`), publish (`Disk`), lock (`Locks`).
+"""The interface of storages: read and stage files (`Storage`), publish them by renames (`Disk`), lock (`Locks`).
 
-The base classes answer what is the same wherever a file system has no links, modes or write cache. A storage overrides
-what it knows better, and does not have what it cannot do.
+The defaults suit a file system without links, modes and a write cache. A storage overrides the rest.
 """
 
-# ruff: noqa: B027 (what a file system without links, modes and a write cache has to do)
+# ruff: noqa: B027 (methods with nothing to do in a file system without links, modes and a write cache)
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.model import FileInfo
 
 RECORD_LIMIT = 256 << 20
-"""The most that `read_bytes` reads. Records of ours are small; what is larger is not ours."""
+"""The most that `read_bytes` reads. Our own files are smaller."""
 _COPY_BYTES = 8 << 20
 
 
@@ -30,25 +29,25 @@ class Storage(abc.ABC):
     commits_by: Literal["rename", "upload"]
     """The commit protocol: staged files are renamed into place, or are uploads that the commit completes."""
     renames_atomically: bool = False
-    """A rename replaces a file in one step, so that readers never miss it."""
+    """A rename replaces a file in one step, so readers always find the file."""
     opens_by_request: bool = True
-    """To open or read a file is a request to a server: several at a time, and as few as possible."""
+    """Opening or reading a file is a request to a server: make few, and several at a time."""
     in_this_process: bool = False
-    """The files are in the memory of this process, and no other process can open them."""
+    """The files are in the memory of this process. No other process can open them."""
 
     # Read
 
     def look(self, root: str) -> contextlib.AbstractContextManager[None]:
-        """Ask several things about one folder; a store lists it once for all of them."""
+        """Within the block, a store answers all questions about one folder from one listing."""
         return contextlib.nullcontext()
 
     @abc.abstractmethod
     def walk(self, root: str) -> Iterator[FileInfo]:
-        """The files below a folder, those in skipped folders left out."""
+        """The files below a folder, without those in skipped folders."""
 
     @abc.abstractmethod
     def folders(self, root: str) -> Iterator[str]:
-        """The folders below a folder. Skipped ones are named, but not looked into."""
+        """The folders below a folder. Skipped folders are listed, but not what is in them."""
 
     @abc.abstractmethod
     def stat(self, path: str) -> FileInfo | None: ...
@@ -66,9 +65,9 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def names(self, folder: str) -> list[str]: ...
     def present(self, folder: str, names: Sequence[str]) -> list[str]:
-        """Those of the names that are in the folder."""
-        there = set(self.names(folder))
-        return [name for name in names if name in there]
+        """The names among `names` that are in the folder."""
+        existing = set(self.names(folder))
+        return [name for name in names if name in existing]
 
     @abc.abstractmethod
     def open_input(self, path: str) -> Any: ...
@@ -77,23 +76,23 @@ class Storage(abc.ABC):
         return self.open_input(path)
 
     def will_read(self, source: Any, ranges: Iterable[tuple[int, int]]) -> None:
-        """These bytes of an open file are read next. A storage that gains by it asks for them together."""
+        """Announce the ranges that are read next. A store reads neighbouring ones in one request."""
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
-        """Is the open file certainly the one that `info` describes? Without inodes or ETags it is not certain."""
+        """Is the open file certainly the version that `info` describes? False where versions are unknown."""
         return False
 
     def expect(self, path: str, info: FileInfo) -> None:
-        """What is read of this file from now on must be of the version that `info` describes, if versions are known."""
+        """From now on, read only the version of this file that `info` describes, if the storage knows versions."""
 
     def identity(self, root: str) -> str | None:
-        """A name that no other folder has, in every process of this user; `None` if there is none."""
+        """A name that identifies the folder in all processes of this user; `None` if there is none."""
         return None
 
     @abc.abstractmethod
     def url(self, path: str) -> str: ...
     def local_path(self, path: str) -> str | None:
-        """The path by which other processes of this machine open the file; `None` if there is none."""
+        """The path for other processes of this machine; `None` if they cannot open the file."""
         return None
 
     @abc.abstractmethod
@@ -110,27 +109,27 @@ class Storage(abc.ABC):
         copy_bytes(source, sink, offset, length)
 
     def receipt(self, path: str) -> str | None:
-        """What the commit has to know of a closed staged file beyond its name. It can be sent to another process."""
+        """What the commit needs to know about a closed staged file besides its name. Other processes may use it."""
         return None
 
     def sync_file(self, path: str) -> None:
         """Make a closed file durable, where closing it is not enough."""
 
     def syncing(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block, `sync_file` need not wait for the disk. When it ends, every file is durable."""
+        """Within the block, `sync_file` need not wait for the disk. At its end every file is durable."""
         return contextlib.nullcontext()
 
     @abc.abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is passed over."""
+        """Remove a file, if it exists."""
 
     @abc.abstractmethod
     def remove_all(self, folder: str) -> None:
-        """Remove a scratch folder and what is in it."""
+        """Remove a scratch folder with its files."""
 
 
 class Disk(Storage):
-    """Publish staged files by renames. `None` for `locks`: two writers could not be kept apart, so nobody commits."""
+    """Publish staged files by renames. If `locks` is `None`, nobody can commit: writers could not be kept apart."""
 
     commits_by = "rename"
 
@@ -146,7 +145,7 @@ class Disk(Storage):
     def rename(self, source: str, target: str) -> None: ...
     @abc.abstractmethod
     def make_folder(self, path: str) -> list[str]:
-        """Make a folder and what is missing above it; returns what was made, outermost first."""
+        """Make a folder and the missing ones above it. Returns the new folders, the outermost first."""
 
     @abc.abstractmethod
     def remove_folder(self, path: str) -> None:
@@ -157,27 +156,27 @@ class Disk(Storage):
         return path
 
     def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable, where they are not at once."""
+        """Make the names in a folder durable."""
 
     def make_private_folder(self, path: str, like: str) -> None:
         """Make a folder that only this user may open; files in it get the group that files in `like` get."""
         self.make_folder(path)
 
     def share_with_group(self, path: str, folders: Sequence[str]) -> None:
-        """Open a private folder to those who may write to all of `folders` as their group."""
+        """Let the group into a private folder if the group may write to all of `folders`."""
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Give a staged file mode, owner, group, ACL and user xattrs of another; `StorageError` if that cannot be."""
+        """Give a staged file mode, owner, group, ACL and user xattrs of another, or raise `StorageError`."""
 
     def check_replaceable(self, paths: Iterable[str]) -> None:
-        """Raise an `OSError` that names a path at which no file can be put, or whose file cannot be replaced."""
+        """Raise an `OSError` if a file cannot be put at one of these paths, or cannot be replaced there."""
 
 
 class Locks(Protocol):
     """Keep writers of one data set apart."""
 
     def above(self, root: str) -> list[str]:
-        """The folders above one whose locks are shared with it, the outermost first."""
+        """The folders above, the outermost first, up to the mount point."""
 
     def lock(
         self, root: str, timeout: float, owner: Callable[[str], str]
@@ -189,7 +188,7 @@ class Locks(Protocol):
 
 
 def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:
-    """Write a range of an open file into a sink, a little at a time."""
+    """Copy a range of an open file to a sink, in pieces."""
     for start in range(offset, offset + length, _COPY_BYTES):
         piece = source.read_at(min(_COPY_BYTES, offset + length - start), start)
         if len(piece) < min(_COPY_BYTES, offset + length - start):

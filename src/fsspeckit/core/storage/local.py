@@ -16,11 +16,14 @@ import pyarrow.fs
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import folder_locks, rights
 from fsspeckit.core.storage.base import RECORD_LIMIT, Disk, Locks, copy_bytes
-from fsspeckit.core.storage.local_files import FileEnd, file_info, files_below, folders_below
-from fsspeckit.core.storage.syncs import Syncs, sync
+from fsspeckit.core.storage.local_files import FileEnd, Syncs, file_info, files_below, folders_below, sync
 
-# What is gathered before it is written: columns come in pieces of some ten kilobytes.
+# The buffer of a file that is written: pages have some ten kilobytes.
 _BUFFER = 1 << 18
+# Errors of systems that cannot copy from file to file: between file systems, on old kernels, in sandboxes.
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+# Errors that mean that nothing exists at a path: nothing there, a file above it, a name too long for any file.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class LocalStorage(Disk):
@@ -44,18 +47,14 @@ class LocalStorage(Disk):
         return folder_locks.above(root)
 
     def stat(self, path: str) -> FileInfo | None:
-        try:
-            return file_info(path, os.stat(path))
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise
+        found = _stat(path)
+        return None if found is None else file_info(path, found)
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
 
     def is_file(self, path: str) -> bool:
-        """Is there something that is not a folder?"""
+        """Is there anything but a folder?"""
         try:
             return not stat.S_ISDIR(os.stat(path).st_mode)
         except OSError:
@@ -65,13 +64,8 @@ class LocalStorage(Disk):
         return os.path.islink(path)
 
     def is_plain(self, path: str) -> bool:
-        """Is there a file that is neither a link nor a pipe nor a device?"""
-        try:
-            return stat.S_ISREG(os.lstat(path).st_mode)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return False
-            raise
+        found = _stat(path, follow_symlinks=False)
+        return found is not None and stat.S_ISREG(found.st_mode)
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
@@ -85,8 +79,8 @@ class LocalStorage(Disk):
             raise
 
     def present(self, folder: str, names: Sequence[str]) -> list[str]:
-        """Each is asked for: the folder may have thousands of others."""
-        return [name for name in names if _is_there(f"{folder}/{name}")]
+        """Look up each name: the folder may have thousands of others."""
+        return [name for name in names if _stat(f"{folder}/{name}", follow_symlinks=False) is not None]
 
     def open_input(self, path: str) -> Any:
         return pa.OSFile(path, "rb")
@@ -95,7 +89,7 @@ class LocalStorage(Disk):
         return FileEnd(path)
 
     def is_listed(self, path: str, source: Any, info: FileInfo) -> bool:
-        """Whoever writes to a file, or puts another into its place, cannot but change one of these."""
+        """Every write and every replacement changes the inode, a time or the size."""
         now = file_info(info.path, os.fstat(source.fileno()))
         return now == info and now.ctime_ns == info.ctime_ns
 
@@ -114,7 +108,7 @@ class LocalStorage(Disk):
         return open(path, "wb", buffering=_BUFFER, opener=_private)
 
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
-        """Within the kernel, where the file system can; some share the blocks instead of copying them."""
+        """Copy within the kernel if possible. Some file systems share the blocks instead of copying them."""
         sink.flush()
         copied = 1 if hasattr(os, "copy_file_range") else 0
         while length and copied:
@@ -123,7 +117,7 @@ class LocalStorage(Disk):
             except OSError as error:
                 if error.errno not in _NO_COPY:
                     raise
-                copied = 0  # as at the end of the file, of which `copy_bytes` tells
+                copied = 0  # as at the end of the file, which `copy_bytes` reports
             offset, length = offset + copied, length - copied
         copy_bytes(source, sink, offset, length)
 
@@ -131,7 +125,7 @@ class LocalStorage(Disk):
         return pyarrow.fs.LocalFileSystem()
 
     def read_bytes(self, path: str) -> bytes:
-        """A record of ours. A pipe, a device or a link in its place is refused: it may lead anywhere, or never end."""
+        """Read a journal or the like. Links, pipes and devices are refused: they may lead anywhere, or never end."""
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             there = os.fstat(file.fileno())
             if not stat.S_ISREG(there.st_mode) or there.st_size > RECORD_LIMIT:
@@ -184,7 +178,7 @@ class LocalStorage(Disk):
 
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
-        """Files and folders go to the disk while the next ones are computed."""
+        """Files and folders are synced while the next ones are computed."""
         with Syncs() as self._syncs:
             try:
                 yield
@@ -192,7 +186,7 @@ class LocalStorage(Disk):
                 self._syncs = None
 
     def __getstate__(self) -> None:
-        """In another process, nothing waits for the disk but the caller."""
+        """A copy in another process syncs without threads."""
 
     def sync_folder(self, path: str) -> None:
         self._sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
@@ -213,21 +207,15 @@ class LocalStorage(Disk):
 
 
 def _private(path: str, flags: int) -> int:
-    """Nobody else may read a staged file until it has the rights of the file that it replaces."""
+    """Nobody else may read a staged file before it has the rights of the file that it replaces."""
     return os.open(path, flags, 0o600)
 
 
-# What systems say that do not copy from one file to another: between file systems, on old kernels, in sandboxes.
-_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
-# A path that cannot be there: nothing at it, a file above it, a name too long for any file.
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-
-
-def _is_there(path: str) -> bool:
+def _stat(path: str, *, follow_symlinks: bool = True) -> os.stat_result | None:
+    """The status of what is at a path; `None` if there is nothing."""
     try:
-        os.lstat(path)
+        return os.stat(path, follow_symlinks=follow_symlinks)
     except OSError as error:
         if error.errno in _ABSENT:
-            return False
+            return None
         raise
-    return True
