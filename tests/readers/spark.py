@@ -95,7 +95,7 @@ def differences(new: str, old: str | None, readers: Sequence[SparkReader], tally
 
 def all_differences(pairs: Sequence[Pair], readers: Sequence[SparkReader], tally: Tally) -> list[tuple[Pair, str]]:
     """What Spark finds in files only without a filter pushed down, or only with it: many files and filters in a job."""
-    filters = {pair: found for pair in pairs if (found := _filters(pair)) is not None}
+    filters = {pair: made for pair in pairs if (made := _filters(pair)) is not None}
     contents = read_contents(readers[0].plain, [path for pair in filters for path in (pair.new, pair.old) if path])
     tally.files += len(filters)
     found: list[tuple[Pair, str]] = []
@@ -233,7 +233,9 @@ def _differing_bounds(
     reader: SparkReader, files: Sequence[tuple[Content, list[Filter]]], tally: Tally
 ) -> list[tuple[str, Filter]]:
     """The files and columns with other bounds in the footer than in the rows."""
-    queries, plain, bounded = {}, {}, {}
+    queries: dict[str, str] = {}
+    plain: dict[str, str] = {}
+    bounded: dict[str, list[Filter]] = {}
     for number, (file, filters) in enumerate(files):
         found = [one for one in filters if one.operator == "bounds" and file.has_bounds(one.leaf)]
         if found:
