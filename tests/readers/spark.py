@@ -1,277 +1,308 @@
 """Spark reads rewritten files with filters pushed down and not, and lakes before and after merges.
 
 `python -m readers.spark FOLDER` goes through what the conformance suite kept there (`--keep-rewritten`).
+
+Spark plans a scan in 20 ms, and starts a job in 100. So one job has a hundred scans, each with its own filter, and one
+scan reads all files of one schema that have the filter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlparse
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types as t
-from pyspark.sql import functions
 
 from readers.attempt import attempt
 from readers.check import Tally, filter_differences
-from readers.engines import CannotFilter, Rows, bounds_of, rows_of
-from readers.filters import MOST_ROWS, Filter, Leaf, filters_of, leaves, read
+from readers.engines import CannotFilter, bounds_of, rows_of
+from readers.filters import MOST_ROWS, Filter, filters_of, read
 from readers.lakes import MOST_ROWS as MOST_LAKE_ROWS
 from readers.lakes import Counts, Read, unreadable
+from readers.spark_files import (
+    INTERPRETED,
+    PUSHDOWNS,
+    ROW,
+    Content,
+    SparkFile,
+    SparkReader,
+    aggregates,
+    escaped,
+    new_session,
+    schema_of,
+    texts_of,
+    values_of,
+)
 from spark_session import local_session
 
+Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
-# Plans with a hundred scans run once: to compile them takes longer than to interpret them.
-_INTERPRETED = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.session.timeZone": "UTC",
-}
-_FILES = {
-    **_INTERPRETED,
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.files.openCostInBytes": str(128 << 20),  # a file is never split: its rows keep their order
-}
-_PLAIN = {"spark.sql.parquet.filterPushdown": "false", "spark.sql.parquet.aggregatePushdown": "false"}
-# How Spark is to use statistics, page indexes, dictionaries and bloom filters.
-PUSHDOWNS = {
-    "spark": {"spark.sql.parquet.filterPushdown": "true"},
-    "spark, row by row": {
-        "spark.sql.parquet.filterPushdown": "true",
-        "spark.sql.parquet.recordLevelFilter.enabled": "true",
-        "spark.sql.parquet.enableVectorizedReader": "false",
-    },
-}
-# Only the second generation of sources answers min, max and count from footers.
-_AGGREGATES = {"spark.sql.parquet.aggregatePushdown": "true", "spark.sql.sources.useV1SourceList": ""}
-_JOB = 60
-# A whole row as text: Python has no value for some that Spark has.
-_ROW = "CAST(struct(*) AS STRING)"
-_BOUNDED_TYPES = ("tinyint", "smallint", "int", "bigint", "float", "double", "date")
+Rows = Counter[tuple[str, int]]  # files, and the hashes of rows
+_QUERIES = 100  # of one job
+_FILES = 200  # that are read together
+_PATH = "_path_of_file"
 
 
-class SparkReader:
-    """Spark skips row groups and pages, and answers min, max and count from statistics.
+@dataclass(frozen=True)
+class Pair:
+    """A rewritten file, and the file before the merge."""
 
-    Each way to read has a session of its own, so that the settings of the caller's session stay as they are.
-    """
-
-    def __init__(self, spark: Any, name: str = "spark") -> None:
-        self.name = name
-        self.plain = _session(spark, {**_FILES, **_PLAIN})
-        self.pushing = _session(spark, {**_FILES, **PUSHDOWNS[name]})
-        self.aggregating = _session(spark, {**_FILES, **_AGGREGATES})
-
-    def open(self, path: str) -> SparkFile:
-        return SparkFile(self, path)
+    new: str
+    old: str | None
 
 
-def _session(spark: Any, conf: dict[str, str]) -> Any:
-    session = spark.newSession()
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session
+@dataclass
+class Group:
+    """Rewritten files of one schema, and the files that each condition is for, with the filter that it is for them."""
 
+    view: str
+    files: list[Content] = field(default_factory=list)
+    conditions: dict[str, dict[str, Filter]] = field(default_factory=lambda: defaultdict(dict))
 
-class SparkFile:
-    """A file as Spark sees it."""
+    def open(self, session: Any) -> None:
+        paths = [escaped(file.path) for file in self.files]
+        frame = session.read.schema(self.files[0].schema).parquet(*paths)
+        frame.selectExpr("*", f"_metadata.file_path AS {_PATH}").createOrReplaceTempView(self.view)
 
-    def __init__(self, reader: SparkReader, path: str) -> None:
-        self.reader, self.path = reader, path
-        self.plain = reader.plain.read.schema(_schema(reader.plain, path)).parquet(_escaped(path))
-        self.scan = reader.pushing.read.schema(self.plain.schema).parquet(_escaped(path))
+    def select(self, *columns: str) -> str:
+        return f"SELECT {', '.join((_PATH, *columns))} FROM {self.view}"
 
-    @cached_property
-    def aggregated(self) -> Any:
-        return self.reader.aggregating.read.schema(self.plain.schema).parquet(_escaped(self.path))
-
-    def pushed(self, filter: Filter, old: Any) -> Rows:
-        if filter.operator == "bounds":
-            return bounds_of(self.aggregated.agg(*self._bounds([filter])).collect())
-        return rows_of([row[:1] for row in self.scan.filter(self._condition(filter, old)).selectExpr(_ROW).collect()])
-
-    def in_memory(self, filter: Filter, old: Any) -> Rows:
-        """Spark pushes down no condition that it is to select."""
-        if filter.operator == "bounds":
-            return bounds_of(self.plain.agg(*self._bounds([filter])).collect())
-        rows = self.plain.selectExpr(_ROW, self._condition(filter, old)).collect()
-        return rows_of([row[:1] for row in rows if row[1]])
-
-    def rows(self) -> Rows:
-        return rows_of([row[:1] for row in self.plain.selectExpr(_ROW).collect()])
-
-    def is_misread(self) -> bool:
-        return False
-
-    def suspects(self, filters: Sequence[Filter], old: SparkFile | None) -> tuple[list[Filter], int]:
-        """Filters that may find something else when they are pushed down, and how many do not: in few jobs."""
-        conditions: dict[Filter, str] = {}
-        bounds, found, same = [], [], 0
-        for one in filters:
-            needs_old = one.value is not None and one.value.old
-            if one.operator == "bounds":
-                bounds += [one] if self._has_bounds(one.leaf) else []
-            elif old is not None or not needs_old:
-                condition = attempt(partial(self._condition, one, old))
-                if not condition.startswith(CannotFilter.__name__):
-                    conditions[one] = condition
-        for batch in _slices(list(conditions), _JOB):
-            differing = attempt(partial(self._differing, [conditions[one] for one in batch]))
-            suspected = batch if isinstance(differing, str) else [batch[at] for at in sorted(differing)]
-            found += suspected
-            same += len(batch) - len(suspected)
-        if bounds:
-            made = self._bounds(bounds)
-            expected, answer = (attempt(frame.agg(*made).collect) for frame in (self.plain, self.aggregated))
-            if isinstance(expected, str) or isinstance(answer, str) or bounds_of(answer) != bounds_of(expected):
-                return found + bounds, same
-        return found, same + len(bounds)
-
-    def _differing(self, conditions: Sequence[str]) -> set[int]:
-        """Which conditions hold for other rows in a scan with them than in a scan without."""
-        rows = self.plain.selectExpr(f"hash({_ROW})", *conditions).collect()
-        expected = Counter((at, row[0]) for row in rows for at, holds in enumerate(row[1:]) if holds)
-        self.scan.createOrReplaceTempView("scan")
-        scans = [f"SELECT {at}, hash({_ROW}) FROM scan WHERE {text}" for at, text in enumerate(conditions)]
-        union = self.reader.pushing.sql(" UNION ALL ".join(scans))
-        found = Counter((row[0], row[1]) for row in union.coalesce(1).collect())
-        return {at for at, _ in (found - expected) + (expected - found)}
-
-    def _has_bounds(self, leaf: Leaf) -> bool:
-        """Does Spark take them from the footer? Where a chunk has none, as one with NaN, it gives an error."""
-        if len(leaf.path) > 1 or dict(self.plain.dtypes).get(leaf.path[0]) not in _BOUNDED_TYPES:
-            return False
-        schema = pq.read_schema(self.path)
-        before = list(schema)[: schema.get_field_index(leaf.path[0])]
-        if len(schema) > len(self.plain.columns) or any(t.is_nested(field.type) for field in before):
-            return False  # Spark finds a chunk by the column's number: it would take the statistics of another one
-        metadata = pq.read_metadata(self.path)
-        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
-        known = [chunk.statistics for chunk in chunks if chunk.path_in_schema == leaf.path[0]]
-        return all(stats is not None and stats.has_min_max and stats.has_null_count for stats in known)
-
-    def _bounds(self, filters: Sequence[Filter]) -> list[Any]:
-        if not all(self._has_bounds(one.leaf) for one in filters):
-            raise CannotFilter
-        calls = [f"{call}({_column(one.leaf)})" for one in filters for call in ("count", "min", "max")]
-        return [functions.expr(call) for call in ("count(*)", *calls)]
-
-    def _condition(self, filter: Filter, old: Any) -> str:
-        leaf = _column(filter.leaf)
-        if filter.leaf not in self.types:
-            raise CannotFilter
-        if filter.operator in ("null", "not null"):
-            return f"{leaf} IS {filter.operator.upper()}"
-        if filter.operator == "= nan":
-            return f"{leaf} = CAST('NaN' AS {self.types[filter.leaf]})"
-        assert filter.value is not None
-        return f"{leaf} {filter.operator} {(old if filter.value.old else self).literal(filter.value.row, filter.leaf)}"
-
-    def literal(self, row: int, leaf: Leaf) -> str:
-        """The value of a row as SQL."""
-        texts = self.texts.get(leaf, [])
-        digits = texts[row] if row < len(texts) else None
-        if digits is None:
-            raise CannotFilter
-        return (
-            f"X'{digits}'"
-            if self.types[leaf] == "binary"
-            else f"CAST(CAST(X'{digits}' AS STRING) AS {self.types[leaf]})"
-        )
-
-    @cached_property
-    def types(self) -> dict[Leaf, str]:
-        """The leaves that Spark has, too."""
-        return {
-            leaf: made.schema[0].dataType.simpleString()
-            for leaf in leaves(pq.read_schema(self.path))
-            if leaf.path[0] in self.plain.columns
-            and not isinstance(made := attempt(partial(self.plain.selectExpr, _column(leaf))), str)
-        }
-
-    @cached_property
-    def texts(self) -> dict[Leaf, list[str | None]]:
-        """The values as text, in hexadecimal digits, of all leaves that have an order."""
-        ordered = [leaf for leaf in self.types if not leaf.nested]
-        texts = [
-            _column(leaf) if self.types[leaf] == "binary" else f"CAST({_column(leaf)} AS STRING)" for leaf in ordered
+    def pushed(self, condition: str) -> str:
+        """A scan of the files that the condition is for. Spark prunes the other files before it reads anything."""
+        uris = [
+            f"CAST(X'{file.uri.encode().hex()}' AS STRING)"
+            for file in self.files
+            if file.path in self.conditions[condition]
         ]
-        rows = self.plain.selectExpr(*(f"hex({text})" for text in texts)).collect() if texts else []
-        return {leaf: [row[at] for row in rows] for at, leaf in enumerate(ordered)}
-
-
-def _schema(session: Any, path: str) -> Any:
-    """The columns that Spark reads: it has no type for some."""
-    schema = attempt(lambda: session.read.parquet(_escaped(path)).schema)
-    if not isinstance(schema, str):
-        return schema
-    fields = [field for field in pq.read_schema(path) if not _is_foreign(field.type)]
-    with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(pa.schema(fields).empty_table(), f"{folder}/empty.parquet")
-        return session.read.parquet(folder).schema
-
-
-def _is_foreign(type: pa.DataType) -> bool:
-    """Times of day, nanoseconds, intervals, UUIDs and halves are illegal for Spark."""
-    if t.is_timestamp(type):
-        return type.unit == "ns"
-    others = t.is_temporal(type) and not t.is_date(type)
-    return others or isinstance(type, pa.BaseExtensionType) or t.is_fixed_size_binary(type) or t.is_float16(type)
-
-
-def _slices(items: list[Item], size: int) -> list[list[Item]]:
-    return [items[at : at + size] for at in range(0, len(items), size)]
-
-
-def _escaped(path: str) -> str:
-    """Spark takes paths for patterns."""
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
-
-
-def _column(leaf: Leaf) -> str:
-    return ".".join("`" + name.replace("`", "``") + "`" for name in leaf.path)
+        others = f" AND {_PATH} IN ({', '.join(uris)})" if len(uris) < len(self.files) else ""
+        return f"{self.select(f'hash({ROW})')} WHERE {condition}{others}"
 
 
 def differences(new: str, old: str | None, readers: Sequence[SparkReader], tally: Tally) -> list[str]:
-    """As `readers.check.differences`, with many filters in one job."""
-    table, before = read(new), read(old) if old else None
-    if table is None or table.num_rows > MOST_ROWS:
-        return []
-    tally.files += 1
-    filters, found = filters_of(table, before), []
+    """As `readers.check.differences`."""
+    return [text for _, text in all_differences([Pair(new, old)], readers, tally)]
+
+
+def all_differences(pairs: Sequence[Pair], readers: Sequence[SparkReader], tally: Tally) -> list[tuple[Pair, str]]:
+    """What Spark finds in files only without a filter pushed down, or only with it: many files and filters in a job."""
+    filters = {pair: made for pair in pairs if (made := _filters(pair)) is not None}
+    contents = read_contents(readers[0].plain, [path for pair in filters for path in (pair.new, pair.old) if path])
+    tally.files += len(filters)
+    found: list[tuple[Pair, str]] = []
+    read: dict[str, tuple[Pair, Content, Content | None]] = {}
+    for pair in filters:
+        new, old = contents[pair.new], contents[pair.old] if pair.old else None
+        if not isinstance(new, str):
+            read[pair.new] = (pair, new, old if isinstance(old, Content) else None)
+        elif isinstance(old, Content):
+            found.append((pair, f"spark read the file before the merge, and now: {new}"))
+    groups = _groups([(new, old, filters[pair]) for pair, new, old in read.values()])
+    expected = _expected(readers[0].plain, groups)
     for reader in readers:
-        opened, opened_old = (attempt(partial(reader.open, path)) if path else None for path in (new, old))
-        if isinstance(opened_old, str):
-            opened_old = None
-        if isinstance(opened, str) or opened is None:
-            if opened_old is not None:
-                found.append(f"{reader.name} read the file before the merge, and now: {opened}")
-            continue
-        suspects, same = opened.suspects(filters, opened_old)
-        tally.filters[reader.name] += same
-        for one in suspects:
-            found += filter_differences(reader, opened, opened_old, one, tally)
+        suspects = _differing(reader, groups, expected, tally)
+        if reader is readers[0]:  # readers differ only in how they push down filters
+            suspects += _differing_bounds(reader, [(new, filters[pair]) for pair, new, _ in read.values()], tally)
+        for path, suspect in suspects:
+            pair, new, old = read[path]
+            one, other = SparkFile(reader, new), SparkFile(reader, old) if old else None
+            found += [(pair, text) for text in filter_differences(reader, one, other, suspect, tally)]
     return found
+
+
+def _filters(pair: Pair) -> list[Filter] | None:
+    table, before = read(pair.new), read(pair.old) if pair.old else None
+    return None if table is None or table.num_rows > MOST_ROWS else filters_of(table, before)
+
+
+def _groups(files: Iterable[tuple[Content, Content | None, list[Filter]]]) -> list[Group]:
+    groups: dict[str, Group] = {}
+    for new, old, filters in files:
+        group = groups.setdefault(new.schema.json(), Group(f"files_{len(groups)}"))
+        group.files.append(new)
+        for one in filters:
+            if one.operator != "bounds":
+                condition = attempt(partial(new.condition, one, old))
+                if not condition.startswith(CannotFilter.__name__):
+                    group.conditions[condition][new.path] = one
+    return list(groups.values())
+
+
+def read_contents(session: Any, paths: Iterable[str]) -> dict[str, Content | str]:
+    """What Spark reads without filters, or its error."""
+    found: dict[str, Content | str] = {}
+    schemas: dict[tuple[str, str], Any] = {}
+    groups: dict[str, Group] = {}
+    for path in dict.fromkeys(paths):
+        metadata = pq.read_metadata(path)
+        same = (str(metadata.schema), str(metadata.metadata))
+        if isinstance(schemas.get(same, ""), str):
+            schemas[same] = attempt(partial(schema_of, session, path))
+        if isinstance(schemas[same], str):
+            found[path] = schemas[same]
+        else:
+            group = groups.setdefault(schemas[same].json(), Group(f"contents_{len(groups)}"))
+            group.files.append(Content(path, schemas[same], {}))
+    return found | _with_values(session, list(groups.values()))
+
+
+def _with_values(session: Any, groups: Sequence[Group]) -> dict[str, Content | str]:
+    """The files with their values. Of a group that Spark cannot read, each file is read alone."""
+    found: dict[str, Content | str] = {}
+    texts = [texts_of(group.files[0].schema, group.files[0].path) for group in groups]
+    queries = {}
+    for at, group in enumerate(groups):
+        group.open(session)
+        queries[at] = group.select(f"CAST(array({', '.join(texts[at].values())}) AS ARRAY<STRING>)")
+    for at, answer in answers(session, queries).items():
+        files = groups[at].files
+        if isinstance(answer, str) and len(files) > 1:
+            found |= _with_values(session, [Group(f"{groups[at].view}_{i}", [file]) for i, file in enumerate(files)])
+        elif isinstance(answer, str):
+            found[files[0].path] = answer
+        else:
+            uris, rows = {}, defaultdict(list)
+            for uri, values in answer:
+                path = unquote(urlparse(uri).path)
+                uris[path] = uri
+                rows[path].append(values)
+            found |= {
+                f.path: Content(f.path, f.schema, values_of(texts[at], rows[f.path]), uris.get(f.path, ""))
+                for f in files
+            }
+    return found
+
+
+def _expected(plain: Any, groups: Sequence[Group]) -> dict[tuple[str, str], Rows | str]:
+    """The rows for which each condition holds, by a scan that does not know of it: Spark pushes down no condition that
+    it is to select."""
+    parts = {(group.view, part): group for group in groups for part in batched(group.conditions, _QUERIES)}
+    for group in groups:
+        group.open(plain)
+    queries = {
+        (view, part): group.select(f"hash({ROW})", "concat(" + ", ".join(f"if({one}, '1', '0')" for one in part) + ")")
+        for (view, part), group in parts.items()
+    }
+    expected: dict[tuple[str, str], Rows | str] = {}
+    for (view, part), answer in answers(plain, queries).items():
+        for at, condition in enumerate(part):
+            uris = {
+                file.uri for file in parts[view, part].files if file.path in parts[view, part].conditions[condition]
+            }
+            expected[view, condition] = (
+                answer
+                if isinstance(answer, str)
+                else Counter((uri, row) for uri, row, holds in answer if holds[at] == "1" and uri in uris)
+            )
+    return expected
+
+
+def _differing(
+    reader: SparkReader, groups: Sequence[Group], expected: Mapping[tuple[str, str], Rows | str], tally: Tally
+) -> list[tuple[str, Filter]]:
+    """The files and filters that find other rows in a scan with the filter."""
+    for group in groups:
+        group.open(reader.pushing)
+    found = answers(
+        reader.pushing, {(group.view, text): group.pushed(text) for group in groups for text in group.conditions}
+    )
+    suspects = []
+    for group in groups:
+        for condition, filters in group.conditions.items():
+            rows, answer = expected[group.view, condition], found[group.view, condition]
+            differing = {file.uri for file in group.files}
+            if not isinstance(rows, str) and not isinstance(answer, str):
+                pushed = Counter((uri, row) for uri, row in answer)
+                differing = {uri for uri, _ in (pushed - rows) + (rows - pushed)}
+            suspected = [file.path for file in group.files if file.path in filters and file.uri in differing]
+            tally.filters[reader.name] += len(filters) - len(suspected)
+            suspects += [(path, filters[path]) for path in suspected]
+    return suspects
+
+
+def _differing_bounds(
+    reader: SparkReader, files: Sequence[tuple[Content, list[Filter]]], tally: Tally
+) -> list[tuple[str, Filter]]:
+    """The files and columns with other bounds in the footer than in the rows."""
+    queries: dict[str, str] = {}
+    plain: dict[str, str] = {}
+    bounded: dict[str, list[Filter]] = {}
+    for number, (file, filters) in enumerate(files):
+        found = [one for one in filters if one.operator == "bounds" and file.has_bounds(one.leaf)]
+        if found:
+            bounded[file.path] = found
+            view = f"bounds_{number}"
+            calls = ", ".join(f"CAST({call} AS STRING)" for call in aggregates([one.leaf for one in found]))
+            for session, made in ((reader.aggregating, queries), (reader.plain, plain)):
+                session.read.schema(file.schema).parquet(escaped(file.path)).createOrReplaceTempView(view)
+                made[file.path] = f"SELECT array({calls}) FROM {view}"
+    suspects = []
+    expected, answered = answers(reader.plain, plain), answers(reader.aggregating, queries)
+    for path, found in bounded.items():
+        one, other = expected[path], answered[path]
+        same = not isinstance(one, str) and not isinstance(other, str) and bounds_of(one) == bounds_of(other)
+        tally.filters[reader.name] += len(found) if same else 0
+        suspects += [] if same else [(path, one) for one in found]
+    return suspects
+
+
+def answers(session: Any, queries: Mapping[Key, str]) -> dict[Key, list[tuple[Any, ...]] | str]:
+    """The rows of many queries with the same types of columns, or errors: a job for a hundred of them.
+
+    If a job fails, its halves run alone, until the query is found that fails.
+    """
+    found: dict[Key, list[tuple[Any, ...]] | str] = {}
+    waiting = list(batched(queries, _QUERIES))
+    while waiting:
+        keys = waiting.pop()
+        rows = attempt(partial(_collect, session, [queries[key] for key in keys]))
+        if not isinstance(rows, str):
+            found |= dict(zip(keys, rows, strict=True))
+        elif len(keys) == 1:
+            found[keys[0]] = rows
+        else:
+            waiting += [keys[: len(keys) // 2], keys[len(keys) // 2 :]]
+    return found
+
+
+def _collect(session: Any, queries: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+    rows: list[list[tuple[Any, ...]]] = [[] for _ in queries]
+    for row in union(session, queries).coalesce(1).collect():
+        rows[row[0]].append(tuple(row[1:]))
+    return rows
+
+
+def union(session: Any, queries: Sequence[str]) -> Any:
+    """All rows of the queries, each with the number of its query."""
+    return session.sql(" UNION ALL ".join(f"SELECT {at}, * FROM ({query})" for at, query in enumerate(queries)))
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
+    """As `itertools.batched` of Python 3.12.
+
+    >>> list(batched("abc", 2))
+    [('a', 'b'), ('c',)]
+    """
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch
 
 
 def read_lake(spark: Any, lake: Path) -> Read | str:
     """What Spark reads with its default options, or its error."""
 
     def collect() -> Read:
-        frame = spark.read.parquet(_escaped(str(lake)))
-        rows = frame.selectExpr(_ROW).collect()
+        frame = spark.read.parquet(escaped(str(lake)))
+        rows = frame.selectExpr(ROW).collect()
         return Read(len(rows), frame.schema.simpleString(), rows_of(rows) if len(rows) <= MOST_LAKE_ROWS else None)
 
     return attempt(collect)
@@ -289,13 +320,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, help="stop after as long, and say how far it got")
     options = parser.parse_args(arguments)
-    files = sorted((options.folder / "files").glob("*.parquet"))
+    files = sorted((options.folder / "files").glob("*.parquet"), key=_schema_text)
     lakes = sorted((options.folder / "lakes").iterdir())
     if not files or not lakes:
         parser.error(f"{options.folder} has no files or no lakes")
-    end = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
+    begin = time.monotonic()
+    end = begin + 60 * options.minutes if options.minutes else float("inf")
     spark = local_session(**{"spark.driver.extraJavaOptions": "", "spark.log.level": "OFF"})
-    session = _session(spark, _INTERPRETED)
+    session = new_session(spark, INTERPRETED)
     tally, found, read_before, done = Tally(), 0, 0, 0
     for lake in lakes:
         done += 1
@@ -305,21 +337,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += _print(lake.name, texts)
         if time.monotonic() > end:
             break
-    print(f"{done} of {len(lakes)} lakes, {read_before} of them read before the merge", flush=True)
+    seconds = time.monotonic() - begin
+    print(f"{done} of {len(lakes)} lakes, {read_before} of them read before the merge, {seconds:.0f} s", flush=True)
     readers, done = [SparkReader(spark, name) for name in PUSHDOWNS], 0
-    for done, file in enumerate(files, 1):
-        old = options.folder / "old" / file.name
-        found += _print(file.name, differences(str(file), str(old) if old.exists() else None, readers, tally))
-        if done % 50 == 0:
-            print(f"{done} of {len(files)} files", flush=True)
+    for some in batched(files, _FILES):
+        pairs = [Pair(str(file), str(old) if (old := _old(file)).exists() else None) for file in some]
+        for pair, text in all_differences(pairs, readers, tally):
+            found += _print(Path(pair.new).name, [text])
+        done += len(some)
+        print(f"{done} of {len(files)} files, {time.monotonic() - begin:.0f} s", flush=True)
         if time.monotonic() > end:
             break
     spark.stop()
     print(
-        f"{done} of {len(files)} files, {dict(tally.filters)} filters, {found} differences; "
-        f"{len(tally.excused)} more that the old files have, too"
+        f"{done} of {len(files)} files, {tally.files} of them with filters: {dict(tally.filters)}; "
+        f"{found} differences, {len(tally.excused)} more that the old files have, too"
     )
     return 1 if found else 0
+
+
+def _schema_text(path: Path) -> str:
+    """Files of one schema are read together."""
+    return str(attempt(lambda: pq.read_schema(path).remove_metadata()))
+
+
+def _old(file: Path) -> Path:
+    return file.parent.parent / "old" / file.name
 
 
 def _print(name: str, texts: Sequence[str]) -> int:

@@ -18,7 +18,8 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core.parquet import thrift
 from readers.check import Tally
 from readers.lakes import Counts
-from readers.spark import PUSHDOWNS, SparkReader, differences, lake_differences
+from readers.spark import differences, lake_differences
+from readers.spark_files import PUSHDOWNS, SparkReader
 from support import data_files, rows, write_lake
 
 DATA = Path(__file__).parent.parent / "data"
