@@ -1,4 +1,4 @@
-"""Checks of a raw footer that come before PyArrow is asked for a column chunk.
+"""Check a raw footer before PyArrow reads a column chunk from it.
 
 PyArrow ends the process (all seen): `row_group(i).column(j)` if the chunk's level histograms do not fit its schema,
 `compression` for a codec that does not exist, `statistics` for another physical type or for bounds of too few bytes.
@@ -7,7 +7,6 @@ PyArrow ends the process (all seen): `row_group(i).column(j)` if the chunk's lev
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import lru_cache
 
 import pyarrow.parquet as pq
 
@@ -36,8 +35,8 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> frozenset[int]:
     """Refuse column chunks that contradict the schema. Returns the leaves whose statistics PyArrow can read.
 
-    Bounds of another width than the values are not used, and are no damage: some writers cut the bounds of long
-    fixed-length values. Statistics that contradict themselves are not used either.
+    Bounds with another width than the values are ignored, not refused: some writers truncate the bounds of long
+    fixed-length values. Contradictory statistics are ignored too.
     """
     leaves = [schema.column(i) for i in range(len(schema.names))]
     fields = footer if isinstance(footer, dict) else thrift.decode(footer)
@@ -58,7 +57,7 @@ def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> fro
 def check_flat_chunks(footer: bytes, groups: int, schema: pq.ParquetSchema, leaves: Collection[Leaf]) -> frozenset[int]:
     """`check_chunks` for some top-level columns, without decoding the whole footer: a plan reads thousands of footers.
 
-    Chunks are found by their path. The physical type, which stands before it, is safe to read with PyArrow.
+    Chunks are found by the bytes of their path. The physical type comes before it and is safe to read with PyArrow.
     """
     usable = {leaf.index for leaf in leaves}
     for leaf in leaves:
@@ -66,7 +65,7 @@ def check_flat_chunks(footer: bytes, groups: int, schema: pq.ParquetSchema, leav
             chunks = list(_chunks_named(footer, leaf.name))
         except thrift.CorruptFile:
             chunks = []
-        if len(chunks) != groups:  # the bytes of the path stand elsewhere, too
+        if len(chunks) != groups:  # the bytes of the path occur elsewhere too
             return check_chunks(footer, schema) & {leaf.index for leaf in leaves}
         are_usable = [_check_chunk(chunk, leaf) for chunk in chunks]
         if not all(are_usable):
@@ -83,9 +82,8 @@ def _chunks_named(footer: bytes, name: str) -> Iterator[thrift.Struct]:
         at = footer.find(path, at + 1)
 
 
-@lru_cache
 def _path_field(name: str) -> bytes:
-    """The bytes of a chunk's path. Field headers count from the field before, which is `encodings` in every chunk."""
+    """The bytes of a chunk's path. A field header has the distance from the field before, which is `encodings`."""
     step = ColumnMetaData.PATH_IN_SCHEMA - ColumnMetaData.ENCODINGS
     return thrift.encode({step: (thrift.LIST, (thrift.BINARY, [name.encode()]))})[:-1]
 
@@ -111,7 +109,7 @@ def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -> bool:
 
 
 def _has_whole_bounds(statistics: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -> bool:
-    """Have bounds the width of values? Deprecated fields must equal the new ones where both have the same order."""
+    """Do bounds have the width of values? Deprecated fields must equal the new ones if both have the same order."""
     bounds = {number: thrift.field(statistics, number, thrift.BINARY) for number in _BOUNDS if number in statistics}
     if leaf.physical_type == "BYTE_ARRAY":
         return True
@@ -123,7 +121,7 @@ def _has_whole_bounds(statistics: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -
 
 
 def _counts_agree(statistics: thrift.Struct, sizes: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -> bool:
-    """Is the null count that of the level histogram? Values below the highest definition level are null."""
+    """Does the null count equal that of the level histogram? Values below the highest definition level are null."""
     _, histogram = thrift.field(sizes, SizeStatistics.DEFINITION_LEVEL_HISTOGRAM, thrift.LIST, default=_NO_LIST)
     if Statistics.NULL_COUNT not in statistics or leaf.max_repetition_level or not histogram:
         return True

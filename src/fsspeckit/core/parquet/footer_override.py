@@ -1,8 +1,8 @@
-"""Schema elements, column paths and key-value entries of one footer, put into another one byte for byte.
+"""Copy schema elements, column paths and key-value entries from one footer to another, byte for byte.
 
 PyArrow writes the pages and computes offsets and statistics, but it writes a schema in its own way: it drops DuckDB's
 integer annotations, Spark's legacy list names, ENUM and INTERVAL. Pages depend only on the physical type and the levels
-of a leaf. Where these are equal, the old schema holds for the new pages.
+of a leaf. If these are equal, the old schema describes the new pages.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _INT96 = (thrift.I32, Type.INT96)
 
 @dataclass(frozen=True, slots=True)
 class FooterOverride:
-    """The fields of an existing footer that a new one takes over; `paths` are the paths of its leaves.
+    """The fields of an existing footer that a new footer gets. `paths` are the paths of its leaves.
 
-    `created_by` is taken over only from parquet-mr's files with INT96. That type does not name its unit, so readers
-    (Spark's `int96TimestampConversion`, our own `int96_unit`) go by the writer.
+    `created_by` is copied only from files of parquet-mr with INT96. That type has no unit, so readers (Spark's
+    `int96TimestampConversion`, our own `int96_unit`) derive it from the writer.
     """
 
     schema: tuple[int, Any]
@@ -70,7 +70,7 @@ class FooterOverride:
         return self._with_pairs([pair for pair in _pairs(self.key_value) if _key(pair) not in names])
 
     def make_nullable(self) -> FooterOverride:
-        """The same with a schema that takes nulls everywhere."""
+        """The same with a schema in which every column is nullable."""
         pairs = [
             _with_value(pair, schema.make_spark_schema_nullable(pair[KeyValue.VALUE][1]))
             if _key(pair) == SPARK_ROW
@@ -94,13 +94,13 @@ class FooterOverride:
         return {_key(pair): pair[KeyValue.VALUE][1] if KeyValue.VALUE in pair else b"" for pair in pairs}
 
     def with_metadata_of(self, other: FooterOverride) -> FooterOverride:
-        """This schema and the entries that describe it, with all other entries of another file."""
-        ours = [pair for pair in _pairs(self.describing(NewValues()).key_value) if is_of_schema(_key(pair))]
+        """This schema with the entries that describe it, and all other entries of another file."""
+        ours = [pair for pair in _pairs(self.with_true_entries(NewValues()).key_value) if is_of_schema(_key(pair))]
         theirs = [pair for pair in _pairs(other.key_value) if not is_of_schema(_key(pair))]
         return self._with_pairs([*theirs, *ours])
 
-    def describing(self, values: NewValues) -> FooterOverride:
-        """The same with entries that are true for new values."""
+    def with_true_entries(self, values: NewValues) -> FooterOverride:
+        """The same with entries that are true for the new values."""
         pairs = []
         for pair in _pairs(self.key_value):
             value = updated_entry(_key(pair), pair[KeyValue.VALUE][1], values) if KeyValue.VALUE in pair else b""
@@ -127,7 +127,7 @@ class FooterOverride:
         return fields
 
     def _renames(self, group: thrift.Struct) -> bool:
-        """Has the new row group a column under another path?"""
+        """Does a column of the new row group have another path?"""
         chunks = zip(thrift.structs(group, RowGroup.COLUMNS), self.paths, strict=True)
         return any(chunk[ColumnChunk.META_DATA][1][ColumnMetaData.PATH_IN_SCHEMA] != path for chunk, path in chunks)
 

@@ -1,7 +1,7 @@
-"""The layout of a file: how the writer must be called so that a new file is laid out like an existing one.
+"""The layout of a file: the schema and the options with which PyArrow writes a file like an existing one.
 
-`Layout.like` reads the layout from an existing file. It writes a file without rows into memory to make sure that the
-physical type and the levels of every leaf are the same. A layout that cannot be reproduced is a `LayoutError`.
+`Layout.like` derives the layout from an existing file. It writes a file without rows into memory and compares the
+physical type and the levels of every leaf. If they differ, the layout cannot be reproduced: `LayoutError`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _DECIMAL_DIGITS = {n: len(str(2 ** (8 * n - 1) - 1)) - 1 for n in range(1, 33)}
 class Layout:
     """How a file is written.
 
-    `rows` are the file's columns in plain types, as `write` takes them; `storage` are the types that PyArrow's writer
-    gets, `options` its options, and `override` the fields of the footer that are put in place afterwards.
+    `rows` are the columns in plain types, `storage` the types that PyArrow's writer gets, `options` its options, and
+    `override` the fields of the footer that are replaced after writing.
     """
 
     rows: pa.Schema
@@ -48,7 +48,7 @@ class Layout:
     options: Mapping[str, Any]
     override: FooterOverride | None = None
     categories: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
-    """The index types under 32 bits of dictionary columns in the Arrow schema, such as pandas' categories."""
+    """Dictionary columns whose index type in the Arrow schema has less than 32 bits, such as pandas' categories."""
 
     @classmethod
     def new(cls, columns: pa.Schema, options: WriteOptions) -> Layout:
@@ -61,7 +61,7 @@ class Layout:
     def like(cls, footer: Footer, fields: thrift.Struct, *, nullable: bool = False) -> Layout:
         """The layout of an existing file, whose decoded footer is `fields`.
 
-        `nullable` makes every column nullable, for files whose REQUIRED is no promise: see `schema.make_nullable`.
+        `nullable` makes every column nullable: see `schema.make_nullable`.
         """
         old, override = footer.metadata, FooterOverride.of(fields)
         assert old is not None
@@ -83,7 +83,7 @@ class Layout:
         return cls(stored.rows, stored.storage, options, override, _narrow_indexes(footer.schema))
 
     def sampled(self, rows: pa.Table) -> Layout:
-        """The same with dictionaries where a sample of rows says that they pay, if the layout is of no file."""
+        """The same layout with dictionaries for columns whose values repeat, unless an existing file is the model."""
         if self.override is not None or "use_dictionary" in self.options:
             return self
         paths = iter(leaf.path for leaf in _written_leaves(self.storage, {}))
@@ -95,32 +95,29 @@ class Layout:
         return replace(self, options={**self.options, "use_dictionary": dictionaries})
 
     def compressed(self, options: WriteOptions) -> Layout:
-        """The same for a new file with the codec of `options` and unsorted rows."""
+        """The same layout for a new file with unsorted rows, with the codec of `options`."""
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
-        override = self.override and self.override.describing(NewValues())
+        override = self.override and self.override.with_true_entries(NewValues())
         return replace(self, options={**kept, "compression": options.compression}, override=override)
 
-    def describing(self, values: NewValues) -> Layout:
-        """The same with key-value entries that are true for new values."""
-        return self if self.override is None else replace(self, override=self.override.describing(values))
+    def with_true_entries(self, values: NewValues) -> Layout:
+        """The same layout with key-value entries that are true for the new values."""
+        return self if self.override is None else replace(self, override=self.override.with_true_entries(values))
 
     def in_modern_calendar(self) -> Layout:
-        """The same without the entries that declare the hybrid calendar."""
-        return (
-            self
-            if self.override is None
-            else replace(self, override=self.override.without(calendar_entries(self.override.entries)))
-        )
+        """The same layout without the entries that declare the hybrid calendar."""
+        override = self.override and self.override.without(calendar_entries(self.override.entries))
+        return replace(self, override=override)
 
     def with_metadata_of(self, other: Layout, codec: str) -> Layout:
-        """The same columns with a codec, and with the key-value entries and the page index of another file."""
+        """The same columns with this codec, and with the key-value entries and the page index of another layout."""
         index = other.options.get("write_page_index", False)
         override = self.override and other.override and self.override.with_metadata_of(other.override)
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
         return replace(self, options={**kept, "compression": codec, "write_page_index": index}, override=override)
 
     def with_entries(self, entries: Mapping[str, str]) -> Layout:
-        """The same with entries added to the key-value metadata."""
+        """The same layout with entries added to the key-value metadata."""
         if not entries:
             return self
         if self.override is not None:
@@ -128,12 +125,12 @@ class Layout:
         return replace(self, storage=self.storage.with_metadata({**(self.storage.metadata or {}), **entries}))
 
     def holds(self, table: pa.Table) -> bool:
-        """Can a file of this layout store these rows, or is there a null where it takes none?"""
+        """Can a file of this layout store these rows? A column that is not nullable stores no nulls."""
         columns = zip((table.column(f.name) for f in self.rows), self.rows, strict=True)
         return all((f.nullable or not c.null_count) and _fits(c, f.type) for c, f in columns)
 
     def store(self, table: pa.Table) -> pa.Table:
-        """Plain columns, all or some, in the types that the writer gets. Dictionaries of plain values are kept."""
+        """Cast plain columns to the types that the writer gets. Dictionaries of plain values are kept."""
         present = set(table.column_names)
         for name in present & self.categories.keys():
             _check_categories(table.column(name), name, self.categories[name])
@@ -144,34 +141,18 @@ class Layout:
 
 
 def template_layout(location: Location, footer: Footer, *, nullable: bool = False) -> Layout:
-    """The layout of an existing file, to write one like it; `nullable` (see `Layout.like`) only if Spark wrote it."""
-    return _layout_of(_Template(raw_footer(location, footer.path), nullable, location, footer))
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A file to write others like it. Files with equal raw footers are equal templates."""
-
-    raw: bytes
-    nullable: bool
-    location: Location = dataclasses.field(compare=False)
-    footer: Footer = dataclasses.field(compare=False)
-
-
-@lru_cache(maxsize=4)
-def _layout_of(template: _Template) -> Layout:
-    """Cached: merges into one data set use the same template again and again."""
-    location, footer = template.location, template.footer
+    """The layout of an existing file for new files; `nullable` (see `Layout.like`) only if Spark wrote it."""
+    raw = raw_footer(location, footer.path)
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
     assert footer.metadata is not None
-    fields = checked_footer(location, footer.path, template.raw, footer.metadata)
-    return file_layout(location, footer, fields, template.nullable and footer.by_spark)
+    fields = checked_footer(location, footer.path, raw, footer.metadata)
+    return file_layout(location, footer, fields, nullable and footer.by_spark)
 
 
 def file_layout(location: Location, footer: Footer, fields: thrift.Struct, nullable: bool) -> Layout:
-    """The layout of a file whose decoded footer is `fields`; `nullable` (see `Layout.like`) if that can be written."""
+    """The layout of a file with the decoded footer `fields`; `nullable` (see `Layout.like`) if PyArrow can write it."""
     with reading(location, footer.path):
         if nullable:
             with contextlib.suppress(LayoutError):  # Spark's legacy lists cannot have null elements
@@ -180,7 +161,7 @@ def file_layout(location: Location, footer: Footer, fields: thrift.Struct, nulla
 
 
 def column_fits(column: pa.ChunkedArray, stored: pa.Field | None) -> bool:
-    """Can a file with this field store these values? A file without the field stores nulls."""
+    """Can a file with this field store these values? A file without the field can only store nulls."""
     if stored is None:
         return bool(column.null_count == len(column))
     if column.null_count and not stored.nullable:
@@ -193,7 +174,7 @@ def column_fits(column: pa.ChunkedArray, stored: pa.Field | None) -> bool:
 
 
 def holds_all_rows(columns: pa.Schema, unified: pa.Schema) -> bool:
-    """Does a file with these columns take every row of the unified schema?"""
+    """Can a file with these columns store every row of the unified schema?"""
     fields = {f.name: f for f in columns}
     return all(
         f.name in fields and f.type == fields[f.name].type and (fields[f.name].nullable or not f.nullable)
@@ -203,7 +184,7 @@ def holds_all_rows(columns: pa.Schema, unified: pa.Schema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """The schema of a file: Arrow's, PyArrow's and the footer's. Schemas with one `identity` are equal."""
+    """The schema of a file as Arrow, PyArrow and the footer have it. Only `identity` is compared."""
 
     identity: bytes
     columns: pa.Schema = dataclasses.field(compare=False)
@@ -213,7 +194,7 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """How the writer must be called for a schema; `paths` are its leaves, `problem` says why it cannot be written."""
+    """How to call the writer for a schema. `paths` are its leaves, `problem` is why it cannot be written."""
 
     rows: pa.Schema
     storage: pa.Schema
@@ -224,7 +205,10 @@ class _Stored:
 
 @lru_cache(maxsize=8)
 def _stored_like(known: _Schema) -> _Stored:
-    """Cached: the files of a data set have few schemas, and one of hundreds of columns takes milliseconds."""
+    """Cached for the process: a data set has few schemas, and one of hundreds of columns takes milliseconds per file.
+
+    The result depends on nothing but the schema, so an entry is never invalid.
+    """
     physical = [known.leaves.column(i) for i in range(len(known.leaves.names))]
     flags = _flags(physical)
     rows = schema.plain_schema(known.columns)
@@ -282,9 +266,9 @@ def _written_leaves(storage: pa.Schema, flags: Mapping[str, Any]) -> list[pq.Col
 def _problem(
     old: Sequence[pq.ColumnSchema], new: Sequence[pq.ColumnSchema], levels: Sequence[tuple[int, int]]
 ) -> str | None:
-    """Why pages with the leaves `new` cannot stand under the schema `old` with these levels; `None` if they can."""
+    """Why pages with the leaves `new` cannot be described by the schema `old` with these levels; `None` if they can."""
     if not len(old) == len(new) == len(levels):
-        return f"{len(old)} leaf columns, of which the writer would make {len(new)}"
+        return f"it has {len(old)} leaf columns, and PyArrow would write {len(new)}"
     leaves = zip(old, new, levels, strict=True)
     wrong = next((o for o, n, both in leaves if (_physical(o), both) != (_physical(n), _levels(n))), None)
     return None if wrong is None else f"column {wrong.path!r} ({wrong.physical_type}, {wrong.logical_type})"

@@ -7,15 +7,12 @@ a chunk can be copied to another place in another file.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import types as t
 
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import chunk_layout, thrift
@@ -48,15 +45,8 @@ _TOTALS = (
     (RowGroup.TOTAL_BYTE_SIZE, ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE),
     (RowGroup.TOTAL_COMPRESSED_SIZE, ColumnMetaData.TOTAL_COMPRESSED_SIZE),
 )
-# Room for page headers, dictionaries and indexes beside the values. Columns that take more are encoded a second time.
-_MORE_ROOM = 1 << 20
-# Rows that are encoded at once: at least PyArrow's default, and at most what it puts into a page. Fewer of long values,
-# as a page may have 1 MiB.
-_USUAL_BATCH, _LARGEST_BATCH, _BATCH_BYTES = 1024, 20_000, 256 << 10
-
-
 ColumnBatch = Callable[[], Iterable[tuple[Sequence[str], pa.Table]]]
-"""Computes some columns of a row group: names in the file's order, with their values."""
+"""Computes columns of a row group: their names in the file's order, and their values."""
 
 
 class Origin(Protocol):
@@ -95,7 +85,7 @@ class _Encoded:
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """An open file whose chunks can be copied; `leaves` are the leaves of each column."""
+    """An open file whose chunks can be copied. `leaves` are the numbers of the leaves that store each column."""
 
     file: Any
     footer: thrift.Struct
@@ -105,7 +95,7 @@ class OldFile:
 
     @classmethod
     def of(cls, file: Any, footer: thrift.Struct, end: int, metadata: pq.FileMetaData, columns: pa.Schema) -> OldFile:
-        """`footer` begins at `end`. A file whose chunks cannot be copied is `NotSpliceable`."""
+        """The pages of the file end at `end`. `NotSpliceable` if its chunks cannot be copied."""
         leaves, position = {}, 0
         for column in columns:
             leaves[column.name] = range(position, position + leaf_count(column.type))
@@ -155,10 +145,10 @@ class SplicedFile(Writer):
         return int(self._old.footer[FileMetaData.ROW_GROUPS][1][1][group][RowGroup.NUM_ROWS][1])
 
     def replace_columns(self, group: int, batches: Iterable[ColumnBatch], rows: int) -> None:
-        """Copy a row group except for some columns, which come whole and in the layout's plain types.
+        """Copy a row group except for the columns in `batches`, which have the layout's plain types.
 
-        Batches of columns are encoded in parallel, one batch per thread at a time. If the number of `rows` changes,
-        all columns must come.
+        Batches are encoded in parallel, one batch per thread at a time. If the number of `rows` changes, the batches
+        must have all columns.
         """
         new: dict[int, _Piece] = {}
         for encoded in self._pool.map(self._encode, batches):
@@ -194,17 +184,9 @@ class SplicedFile(Writer):
 
     def _written(self, stored: pa.Table) -> pa.Buffer:
         options = {name: value for name, value in self._layout.options.items() if name != "sorting_columns"}
-        options["write_batch_size"] = _rows_at_once(stored)
-        room = pa.allocate_buffer(stored.nbytes + stored.nbytes // 8 + _MORE_ROOM, resizable=True)
-        with contextlib.suppress(pa.ArrowException, OSError):  # a growing buffer would be copied again and again
-            with pa.FixedSizeBufferWriter(room) as sink:
-                _write(stored, sink, options)
-                size = sink.tell()
-            room.resize(size, shrink_to_fit=True)  # frees what compression saved
-            return room
         sink = pa.BufferOutputStream()
-        with storable():
-            _write(stored, sink, options)
+        with storable(), pq.ParquetWriter(sink, stored.schema, **options) as writer:
+            writer.write_table(stored, row_group_size=max(1, stored.num_rows))
         return sink.getvalue()
 
     def _new_pieces(self, group: int, names: Sequence[str], encoded: _Encoded) -> dict[int, _Piece]:
@@ -224,7 +206,7 @@ class SplicedFile(Writer):
         for leaf, old, entry in zip(leaves, replaced, entries, strict=True):
             chunk = Chunk.of(entry)
             new_type, old_type = chunk.metadata[ColumnMetaData.TYPE], old.metadata[ColumnMetaData.TYPE]
-            if new_type != old_type:  # some readers refuse a file with both
+            if new_type != old_type:  # some readers refuse a column with two physical types
                 raise NotSpliceable(f"A column would be stored as two physical types, {new_type[1]} is new")
             self._check_dictionary(old, chunk)
             path = {ColumnMetaData.PATH_IN_SCHEMA: old.metadata[ColumnMetaData.PATH_IN_SCHEMA]}
@@ -249,11 +231,11 @@ class SplicedFile(Writer):
             entry[ColumnChunk.FILE_OFFSET] = thrift.I64, chunk.start + moved
         if piece.origin is self._origin:
             self.copied += chunk.size
-        self._hold_index(piece, entry, moved)
+        self._keep_indexes(piece, entry, moved)
         return entry
 
-    def _hold_index(self, piece: _Piece, entry: thrift.Struct, moved: int) -> None:
-        """Keep a chunk's page indexes for the end of the file. Offset indexes hold offsets, column indexes do not."""
+    def _keep_indexes(self, piece: _Piece, entry: thrift.Struct, moved: int) -> None:
+        """Keep the page indexes of a chunk until `close` writes them. Only offset indexes contain offsets."""
         for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
             offset, length = fields
             if offset in entry:
@@ -272,7 +254,7 @@ class SplicedFile(Writer):
         self._put(piece.origin, start, length)
 
     def _put(self, origin: Origin, start: int, length: int) -> None:
-        """Copy bytes, adjacent ranges at once."""
+        """Copy bytes. Adjacent ranges are copied together."""
         if self._waiting is not None:
             before, begin, size = self._waiting
             if before is origin and begin + size == start:
@@ -289,8 +271,8 @@ class SplicedFile(Writer):
         Sorting columns are kept if rows are still `in_order`; key-value entries about `changed` columns are dropped.
         """
         self._put(_Encoded(pa.py_buffer(b"")), 0, 0)
-        for kind in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
-            for (offset, length), entry, index in (held for held in self._indexes if held[0] == kind):
+        for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
+            for (offset, length), entry, index in (kept for kept in self._indexes if kept[0] == fields):
                 entry[offset], entry[length] = (thrift.I64, self._at), (thrift.I32, len(index))
                 self._at += self._sink.write(index)
         footer = thrift.encode(self._footer(in_order, NewValues(changed, self.rows)))
@@ -300,7 +282,7 @@ class SplicedFile(Writer):
         return self._at + len(footer) + END_BYTES
 
     def _footer(self, in_order: bool, values: NewValues) -> thrift.Struct:
-        footer, override = dict(self._old.footer), self._layout.describing(values).override
+        footer, override = dict(self._old.footer), self._layout.with_true_entries(values).override
         assert override is not None
         groups = [{n: v for n, v in g.items() if in_order or n != RowGroup.SORTING_COLUMNS} for g in self._groups]
         footer[FileMetaData.NUM_ROWS] = thrift.I64, self.rows
@@ -318,28 +300,8 @@ class SplicedFile(Writer):
         self._sink.close()
 
 
-def _write(stored: pa.Table, sink: Any, options: Mapping[str, Any]) -> None:
-    with pq.ParquetWriter(sink, stored.schema, **options) as writer:
-        writer.write_table(stored, row_group_size=max(1, stored.num_rows))
-
-
-def _rows_at_once(columns: pa.Table) -> int:
-    """The rows that PyArrow encodes at once. Large batches are faster, but a page ends only after a batch."""
-    longest = max(map(_longest, columns.columns), default=_BATCH_BYTES)
-    return min(_LARGEST_BATCH, max(_USUAL_BATCH, _BATCH_BYTES // max(1, longest)))
-
-
-def _longest(column: pa.ChunkedArray) -> int:
-    """The bytes of the longest value; nested values count as long."""
-    if t.is_primitive(column.type) or t.is_decimal(column.type):
-        return int(column.type.bit_width) // 8
-    if t.is_string(column.type) or t.is_binary(column.type):
-        return pc.max(pc.binary_length(column)).as_py() or 0
-    return _BATCH_BYTES
-
-
 def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
-    """An offset index for pages that have moved."""
+    """An offset index with the new offsets of its pages."""
     fields = thrift.decode(index)
     pages = [dict(page) for page in thrift.structs(fields, OffsetIndex.PAGE_LOCATIONS)]
     for page in pages:

@@ -1,4 +1,4 @@
-"""The writer of all new files. PyArrow writes them: DuckDB's `COPY` and Spark's writer do not keep an Arrow schema."""
+"""Write new files with PyArrow. DuckDB's `COPY` and Spark's writer do not keep an Arrow schema."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from fsspeckit.core.values import arrays
 
 
 def receipt_of(storage: Storage, path: str, rows: int) -> str | None:
-    """The storage's receipt for a file that was closed.
+    """The storage's receipt for a closed file.
 
-    Where there is a receipt, nobody can read the file before the commit. So the footer, of which the storage keeps a
-    copy, is compared with the number of rows here.
+    A file with a receipt cannot be read before the commit. So its row count is checked here, with the copy of the
+    footer that the storage keeps.
     """
     receipt = storage.receipt(path)
     if receipt is not None:
@@ -62,7 +62,7 @@ class Writer:
 
 
 _Written = tuple[list[int | None], Sequence[thrift.Struct] | None]
-"""Of a row group: the number of NaN in each leaf, and the column chunks that it replaces."""
+"""A written row group: the number of NaN in each leaf, and the column chunks that it replaces."""
 
 
 class FileWriter(Writer):
@@ -87,11 +87,11 @@ class FileWriter(Writer):
         self.rows += table.num_rows
 
     def close(self, *, in_order: bool = True, values: NewValues | None = None) -> int:
-        """Finish the file and return its size; without sorting columns unless its rows are `in_order`.
+        """Finish the file and return its size. Sorting columns are dropped unless rows are `in_order`.
 
-        With `values`, the key-value entries are those of the layout that are true for these values.
+        With `values`, key-value entries that are not true for them are dropped.
         """
-        layout = self._layout if values is None else self._layout.describing(values)
+        layout = self._layout if values is None else self._layout.with_true_entries(values)
         self._sink.hold()
         self._writer.close()
         size = self._sink.finish(partial(self._footer, layout.override, in_order))
@@ -102,11 +102,11 @@ class FileWriter(Writer):
         groups = thrift.structs(footer, FileMetaData.ROW_GROUPS)
         written = self._written
         if len(groups) != len(written):  # PyArrow splits a row group of very many rows
-            written = [(_most([nans for nans, _ in written]), None)] * len(groups)
+            written = [(_largest([nans for nans, _ in written]), None)] * len(groups)
         if any(old is not None or nans.count(None) < len(nans) for nans, old in written):
             pairs = zip(groups, written, strict=True)
-            groups = [_with_columns(group, with_safe_bounds(_columns(group), *described)) for group, described in pairs]
-            unbounded = set[int]().union(*(leaves_without_bounds(*described) for described in written))
+            groups = [_with_columns(group, with_safe_bounds(_columns(group), *chunks)) for group, chunks in pairs]
+            unbounded = set[int]().union(*(leaves_without_bounds(*chunks) for chunks in written))
             footer = {**footer, FileMetaData.ROW_GROUPS: thrift.struct_list(without_bounds(groups, unbounded))}
         return footer if override is None else override.apply(footer, in_order=in_order)
 
@@ -124,7 +124,7 @@ def _with_columns(group: thrift.Struct, entries: list[thrift.Struct]) -> thrift.
     return {**group, RowGroup.COLUMNS: thrift.struct_list(entries)}
 
 
-def _most(counts: list[list[int | None]]) -> list[int | None]:
+def _largest(counts: list[list[int | None]]) -> list[int | None]:
     """The largest count of each leaf."""
     return [max((n for n in leaf if n is not None), default=None) for leaf in zip(*counts, strict=True)]
 
@@ -146,7 +146,7 @@ def storable() -> Iterator[None]:
 class NewFileWriter(Writer):
     """Write rows to new files: at most `max_rows_per_file` in a file and `row_group_size` in a row group.
 
-    From the first rows on that the layout cannot hold, files have the `nullable_layout`.
+    After the first rows that the layout cannot hold, files get the `nullable_layout`.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class NewFileWriter(Writer):
         return sum(table.num_rows for table in self._waiting)
 
     def _flush(self, size: int) -> None:
-        """Write row groups of `size` rows; fewer rows wait for more."""
+        """Write row groups of `size` rows. A smaller rest waits for more rows."""
         while self._waiting_rows() >= size and self._waiting_rows():
             rows = pa.concat_tables(self._waiting)
             self._open(rows.slice(0, size)).write_row_group(rows.slice(0, size))

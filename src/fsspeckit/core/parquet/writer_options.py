@@ -66,14 +66,14 @@ def writer_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[
     rows = [group.num_rows for group in groups]
     entries = [thrift.structs(group, RowGroup.COLUMNS) for group in thrift.structs(fields, FileMetaData.ROW_GROUPS)]
     leaves = [old.schema.column(i) for i in range(len(paths))]
-    chunks = [entry[ColumnChunk.META_DATA][1] for entry in entries[rows.index(max(rows))]]
+    chunks = [thrift.field(e, ColumnChunk.META_DATA, thrift.STRUCT) for e in entries[rows.index(max(rows))]]
     metadata = [[entry[ColumnChunk.META_DATA][1] for entry in leaf] for leaf in zip(*entries, strict=True)]
     has_filter = [any(ColumnMetaData.BLOOM_FILTER_OFFSET in chunk for chunk in leaf) for leaf in metadata]
     codecs = [_codec_name(chunk[ColumnMetaData.CODEC][1]) for chunk in chunks]
     blooms = [p for p, leaf, has in zip(paths, leaves, has_filter, strict=True) if has and _takes_filter(leaf)]
     return {
         "compression": dict(zip(paths, codecs, strict=True)),
-        **_encoding_options(fields, old, paths),
+        **_encoding_options(chunks, old.created_by or "", paths),
         "write_statistics": [p for p, leaf in zip(paths, leaves, strict=True) if is_ordered(leaf)],
         "write_page_index": any(ColumnChunk.OFFSET_INDEX_OFFSET in entry for group in entries for entry in group),
         "bloom_filter_options": {path: {"ndv": max(rows), "fpp": 0.01} for path in blooms} or None,
@@ -104,19 +104,14 @@ def codec_of(metadata: pq.FileMetaData) -> str:
     return "none" if codec == "uncompressed" else codec.replace("_raw", "")
 
 
-def _encoding_options(footer: thrift.Struct, metadata: pq.FileMetaData, paths: Sequence[str]) -> dict[str, Any]:
-    """The options that encode the columns at `paths` as in the largest row group.
+def _encoding_options(chunks: Sequence[thrift.Struct], created_by: str, paths: Sequence[str]) -> dict[str, Any]:
+    """The options that encode the columns at `paths` like these chunks.
 
     Read from the decoded footer: PyArrow takes several times as long to describe hundreds of column chunks.
     """
-    largest = max(range(metadata.num_row_groups), key=lambda i: metadata.row_group(i).num_rows)
-    chunks = thrift.structs(thrift.structs(footer, FileMetaData.ROW_GROUPS)[largest], RowGroup.COLUMNS)
-    by_fastparquet = (metadata.created_by or "").startswith(
-        "fastparquet"
-    )  # it reads all row groups with one dictionary
+    by_fastparquet = created_by.startswith("fastparquet")  # it reads all row groups with one dictionary
     dictionary, others = [], {}
-    for path, entry in zip(paths, chunks, strict=True):
-        chunk = thrift.field(entry, ColumnChunk.META_DATA, thrift.STRUCT)
+    for path, chunk in zip(paths, chunks, strict=True):
         used = data_encodings(chunk)
         if not by_fastparquet and _takes_dictionary(chunk, used):
             dictionary.append(path)
