@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_reached_or_has_no_such_bucket(moto: Moto, monkey
     options = {"endpoint": "http://127.0.0.1:9", "allow_http": "true"}
     from fsspeckit.core.dataset.listing import list_files
 
-    with pytest.raises(StorageError, match="Cannot look into s3://b/lake: cannot list s3://b/lake: no connec"):
+    with pytest.raises(StorageError, match="Cannot list s3://b/lake: cannot list s3://b/lake: no connec"):
         list_files(locate("s3://b/lake", storage_options=options))
 
 

@@ -29,11 +29,12 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values.calendars import SPARK_VERSION, Calendar
 from fsspeckit.core.values.schema import collated_columns
 
-# Footers that are read at the same time: network disks answer slowly, object stores even more.
+# Footers that are read at the same time: network disks are slow, object stores slower.
 _DISK_THREADS = 8
 _REQUESTS = 32
+# Footers of more files are read without their metadata.
 _MANY = 16
-# The number of templates that a footer is compared with: where every file has an entry of its own, each is another.
+# A footer is compared with at most this many templates. If each file has an entry of its own, no two footers match.
 _MAX_TEMPLATES = 16
 
 
@@ -82,7 +83,7 @@ class FooterTemplate:
             return None
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def _leaf_indexes(self) -> dict[str, int]:
         return leaf_indexes(self.schema, len(self.columns))
 
     @cached_property
@@ -91,17 +92,18 @@ class FooterTemplate:
         return {}
 
     def leaves_of(self, columns: Sequence[str] | None) -> list[Leaf]:
-        named = [name for name in self._places if columns is None or name in columns]
-        for name in [name for name in named if name not in self._leaves]:
-            place = self._places[name]
-            self._leaves[name] = Leaf.of(name, place, self.columns.column(place), self.calendar)
-        return [self._leaves[name] for name in named]
+        """The leaves of `columns`, or of all columns."""
+        names = [name for name in self._leaf_indexes if columns is None or name in columns]
+        for name in [name for name in names if name not in self._leaves]:
+            index = self._leaf_indexes[name]
+            self._leaves[name] = Leaf.of(name, index, self.columns.column(index), self.calendar)
+        return [self._leaves[name] for name in names]
 
-    def is_around(self, raw: bytes) -> bool:
+    def matches_bytes(self, raw: bytes) -> bool:
         """Has another footer the same bytes before and after its row groups?"""
         return self.rest is not None and raw.startswith(self.head) and raw.endswith(self.rest)
 
-    def is_of(self, raw: bytes, metadata: pq.FileMetaData) -> bool:
+    def matches(self, raw: bytes, metadata: pq.FileMetaData) -> bool:
         """Has another footer the same schema, key-value entries and writer?"""
         return (
             raw.startswith(self.head) and metadata.metadata == self.entries and metadata.created_by == self.created_by
@@ -115,10 +117,10 @@ class FooterTemplates:
     templates: list[FooterTemplate] = field(default_factory=list)
 
     def find(self, raw: bytes, metadata: pq.FileMetaData) -> FooterTemplate | None:
-        return next((template for template in self.templates if template.is_of(raw, metadata)), None)
+        return next((template for template in self.templates if template.matches(raw, metadata)), None)
 
     def find_by_bytes(self, raw: bytes) -> FooterTemplate | None:
-        return next((template for template in self.templates if template.is_around(raw)), None)
+        return next((template for template in self.templates if template.matches_bytes(raw)), None)
 
     def add(self, raw: bytes, schema: pa.Schema, metadata: pq.FileMetaData) -> FooterTemplate:
         template = FooterTemplate.of(raw, schema, metadata)
@@ -145,7 +147,7 @@ def read_footers(
 
 
 def read_planned(location: Location, infos: list[FileInfo], columns: Sequence[str]) -> list[Footer]:
-    """The footers for a plan. Those of many files come without metadata: it takes 18 kB each, and few are opened."""
+    """The footers for a plan. Those of many files have no metadata: it takes 18 kB each, and few files are opened."""
     if len(infos) <= _MANY:
         return read_footers(location, infos, columns)
     templates = FooterTemplates()
@@ -236,19 +238,19 @@ def _parse_batch(template: FooterTemplate, ends: list[_FileEnd], columns: Sequen
     raws = [end.footer for end in ends]
     leaves, batch = template.leaves_of(columns), FooterBatch.of(template.head, template.rest or b"", raws)
     return {
-        end.info.path: _footer(end, template, _row_groups(raw, batch.metadata, place, leaves))
-        for end, raw, place in zip(ends, raws, batch.ranges, strict=True)
+        end.info.path: _footer(end, template, _row_groups(raw, batch.metadata, numbers, leaves))
+        for end, raw, numbers in zip(ends, raws, batch.ranges, strict=True)
     }
 
 
 def _row_groups(
-    raw: bytes, metadata: pq.FileMetaData, place: range, leaves: list[Leaf], checked: frozenset[int] | None = None
+    raw: bytes, metadata: pq.FileMetaData, numbers: range, leaves: list[Leaf], checked: frozenset[int] | None = None
 ) -> tuple[RowGroup, ...]:
-    """The row groups at `place` in `metadata`; `checked` are the leaves whose statistics PyArrow can read."""
+    """The row groups with these numbers; `checked` are the leaves whose statistics PyArrow can read."""
     if checked is None:
-        checked = check_flat_chunks(raw, len(place), metadata.schema, leaves)
+        checked = check_flat_chunks(raw, len(numbers), metadata.schema, leaves)
     leaves = [leaf for leaf in leaves if leaf.index in checked]
-    return tuple(row_group(metadata.row_group(i), leaves) for i in place)
+    return tuple(row_group(metadata.row_group(number), leaves) for number in numbers)
 
 
 def _footer(
@@ -270,7 +272,7 @@ def _footer(
 
 
 def open_planned(location: Location, footer: Footer) -> pq.ParquetFile:
-    """Open a file of the plan. It must agree with a footer that has no metadata."""
+    """Open a file of the plan, and check that it agrees with the footer that was read before."""
     file = open_parquet(location, footer.path, footer.metadata)
     try:
         check_planned(location, footer, file)

@@ -33,7 +33,7 @@ class Batch:
 
 
 def stream_entries(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """The entries of streams in a file's key-value metadata. (The Arrow schema has only those of its writer.)"""
+    """The entries of streams in a file's key-value metadata. (The Arrow schema does not have all of them.)"""
     pairs = (metadata or {}).items()
     streams = {key.decode(): value.decode() for key, value in pairs if key.startswith(PREFIX.encode())}
     for name, entry in streams.items():
@@ -83,7 +83,7 @@ def is_replay(batch: Batch, known: Ledger) -> bool:
     if batch.number < last:
         raise ArgumentError(
             f"Batch {batch.number} of app_id={batch.app_id!r} comes after batch {last} was committed: the checkpoint "
-            "is older than the data set. Restore the checkpoint, or give a new app_id to take the rows all the same."
+            "is older than the data set. Restore the checkpoint, or use a new app_id to merge the rows anyway."
         )
     return batch.number == last
 

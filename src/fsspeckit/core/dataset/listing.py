@@ -17,8 +17,8 @@ SUMMARY_FILES = ("_metadata", "_common_metadata")
 # `part-00000-<uuid>_00003.c000.snappy.parquet`: the file of bucket 3, as Spark writes it.
 _BUCKET = re.compile(r"part-\d{5,}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_\d{5,}\.c\d{3,}\.")
 BUCKETED_ADVICE = (
-    "Spark finds the bucket of a row by its file's name, so rows merged into its files would be missed by joins, or "
-    "make them fail. Write the table anew without CLUSTERED BY (bucketBy), or merge the rows in Spark and overwrite it."
+    "Spark finds the bucket of a row by its file's name, so joins would miss merged rows, or fail. Rewrite the table "
+    "without CLUSTERED BY (bucketBy), or merge the rows in Spark and overwrite it."
 )
 
 
@@ -35,7 +35,7 @@ def listing_errors(location: Location) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        message = f"Cannot look into {location.shown}: {error}. Nothing was changed."
+        message = f"Cannot list {location.shown}: {error}. Nothing was changed."
         raise StorageError(message, error, operation="list") from error
 
 
@@ -65,7 +65,7 @@ def _check_names(location: Location, infos: Iterable[FileInfo]) -> None:
 
 
 def check_not_bucketed(location: Location, files: Iterable[FileInfo]) -> None:
-    """Refuse to change the files of a bucketed table, which are known by their names."""
+    """Refuse to change a bucketed table of Spark. Its files are recognised by their names."""
     bucket = next((f.path for f in files if "part-" in f.path and _BUCKET.match(f.path.rpartition("/")[2])), None)
     if bucket is not None:
         raise TargetError(f"{location.shown} holds files of a bucketed Spark table, e.g. {bucket}. {BUCKETED_ADVICE}")
@@ -104,15 +104,15 @@ def check_plain(location: Location) -> None:
     if storage.is_file(root):
         raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
     names = storage.present(root, ("_delta_log", ".hoodie", "metadata"))
-    for marker, kind in (("_delta_log", "Delta Lake"), (".hoodie", "Hudi")):
+    for marker, table_format in (("_delta_log", "Delta Lake"), (".hoodie", "Hudi")):
         if marker in names:
-            raise _not_plain(location, kind, marker)
+            raise _not_plain(location, table_format, marker)
     if "metadata" in names and any(n.endswith(".metadata.json") for n in storage.names(location.at("metadata"))):
         raise _not_plain(location, "Iceberg", "metadata/*.metadata.json")
 
 
-def _not_plain(location: Location, kind: str, marker: str) -> TargetError:
+def _not_plain(location: Location, table_format: str, marker: str) -> TargetError:
     return TargetError(
-        f"{location.shown} is a {kind} table (it has {marker}). Writing Parquet files behind its log would corrupt it; "
-        f"use {kind}'s own MERGE."
+        f"{location.shown} is a {table_format} table (it has {marker}). Writing Parquet files behind its log would "
+        f"corrupt it; use {table_format}'s own MERGE."
     )

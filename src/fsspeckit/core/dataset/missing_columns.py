@@ -1,9 +1,9 @@
 """Columns that some files lack, and when all files have to get them.
 
-DuckDB takes the columns of the first file for those of all files, and refuses a data set in which another file lacks
-one. The other readers take such files or refuse them, whatever their order is. So a data set that DuckDB reads stays
-readable as long as its first file stays the same. Where a new or rewritten file may come first, all files get all
-columns: the values are null, and nothing else changes in a file that has no matched row.
+DuckDB expects the columns of the first file in all files, and refuses a data set in which another file lacks one. Other
+readers do not depend on the order of files. So a data set that DuckDB reads stays readable as long as its first file
+stays the same. If a new or rewritten file may come first, all files get all columns: the values are null, and nothing
+else changes in a file that has no matched row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def columns_to_add(
 
 
 def _missing_columns(target: Target) -> frozenset[str]:
-    """The columns that some files have and others lack. Partition columns may be left to the paths."""
+    """The columns that some files have and others lack, without partition columns, which paths have."""
     names = [set(footer.schema.names) for footer in target.files.templates]
     in_all = set[str].intersection(*names) if names else set()
     return frozenset(set[str]().union(*names) - in_all - set(target.partition_columns))
@@ -55,11 +55,13 @@ def _may_come_first(
     first = min(range(len(paths)), key=lambda number: order(paths[number]))
     if not missing.isdisjoint(target.files[first].schema.names):
         return False
-    kept = min((order(path) for path in paths if path not in rewritten), default=None)
-    if kept is None or any(order(name) < kept for path in rewritten for name in (path, _lowest_new_name(path))):
+    first_kept = min((order(path) for path in paths if path not in rewritten), default=None)
+    if first_kept is None:
+        return True
+    if any(order(name) < first_kept for path in rewritten for name in (path, _lowest_new_name(path))):
         return True
     folders = (partitions().folder_of(values) for values in inserted)
-    return any(folder is None or order(f"{folder}/part-".lstrip("/")) < kept for folder in folders)
+    return any(folder is None or order(f"{folder}/part-".lstrip("/")) < first_kept for folder in folders)
 
 
 def _lowest_new_name(path: str) -> str:
@@ -84,5 +86,5 @@ _ORDERS: Iterable[Callable[[str], Any]] = (_by_path, _by_folder)
 
 def _file_with(target: Target, shape: Shape, name: str) -> Footer | None:
     dtype = shape.schema.field(name).type
-    having = (f for f in target.files.templates if name in f.schema.names)
-    return next((f for f in having if not types_differ(f.schema.field(name).type, dtype)), None)
+    files = (f for f in target.files.templates if name in f.schema.names)
+    return next((f for f in files if not types_differ(f.schema.field(name).type, dtype)), None)

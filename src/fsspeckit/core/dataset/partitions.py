@@ -6,6 +6,7 @@ for a string column. A value that cannot be read in that type equals nothing, an
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,17 +19,18 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import Footer
-from fsspeckit.core.values import keys
-from fsspeckit.core.values.arrays import display_value
+from fsspeckit.core.values import arrays, keys
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 # The characters that Hive and Spark escape in folder names.
 _ESCAPED = frozenset("\"#%'*/:=?\\{}[]^\x7f") | {chr(c) for c in range(32)}
 
-# Zones that Java knows beyond the time zone database, and Spark with it.
+# Zones that Java and Spark accept beyond those of the time zone database.
 _OFFSET = re.compile(r"(?:Z|(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?|UTC|GMT|UT)")
-_SHORT = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo", "IST": "Asia/Kolkata"}
+_SHORT_NAMES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo", "IST": "Asia/Kolkata"}
+
+_PARSE_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError)
 
 
 class Unreadable:
@@ -62,54 +64,41 @@ def read_value(text: str | None, dtype: pa.DataType, zone: str = "UTC") -> Any:
         return None
     try:
         return identities(_parse(text, dtype, zone))[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+    except _PARSE_ERRORS:
         return Unreadable()
 
 
 def value_array(text: str | None, dtype: pa.DataType, length: int, zone: str = "UTC") -> pa.Array:
     """A path's text as a constant column; null where it cannot be read."""
-    if not text:
-        return pa.nulls(length, dtype)
-    try:
-        scalar = _parse(text, dtype, zone)[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-        return pa.nulls(length, dtype)
-    return pa.repeat(scalar, length)
+    if text:
+        with contextlib.suppress(*_PARSE_ERRORS):
+            return pa.repeat(_parse(text, dtype, zone)[0], length)
+    return pa.nulls(length, dtype)
 
 
 def _parse(text: str, dtype: pa.DataType, zone: str) -> pa.Array:
     raw = pa.array([text], pa.string())
-    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
+    if arrays.family(dtype) == "binary":
         return raw.cast(pa.binary()).cast(dtype)
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
-        return _parse_zoned(raw, dtype, zone)
+        try:
+            return raw.cast(dtype)
+        except pa.ArrowInvalid:  # a local time without an offset; of an hour that occurs twice, the first is taken
+            return pc.assume_timezone(raw.cast(pa.timestamp(dtype.unit)), zone, ambiguous="earliest").cast(dtype)
     if pa.types.is_time(dtype):
-        moment = pc.cast(pa.array([f"1970-01-01 {text}"]), pa.timestamp(dtype.unit))
-        return moment.cast(dtype)
-    return _by_value(raw, dtype)
-
-
-def _by_value(raw: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Cast text to a type. Other programs write 1 as `1.0`, and a date as midnight."""
+        return pa.array([f"1970-01-01 {text}"]).cast(pa.timestamp(dtype.unit)).cast(dtype)
     try:
         return raw.cast(dtype)
-    except pa.ArrowInvalid:
-        wider = pa.decimal128(38, 6) if pa.types.is_integer(dtype) else pa.timestamp("us")
-        if not (pa.types.is_integer(dtype) or pa.types.is_date(dtype)):
-            raise
-        return raw.cast(wider).cast(dtype)
-
-
-def _parse_zoned(raw: pa.Array, dtype: pa.TimestampType, zone: str) -> pa.Array:
-    """Text with an offset is an instant, other text is local time. Of an hour that occurs twice, the first is taken."""
-    try:
-        return raw.cast(dtype)
-    except pa.ArrowInvalid:
-        return pc.assume_timezone(raw.cast(pa.timestamp(dtype.unit)), zone, ambiguous="earliest").cast(dtype)
+    except pa.ArrowInvalid:  # some programs write 1 as `1.0`, and a date as midnight
+        if pa.types.is_integer(dtype):
+            return raw.cast(pa.decimal128(38, 6)).cast(dtype)
+        if pa.types.is_date(dtype):
+            return raw.cast(pa.timestamp("us")).cast(dtype)
+        raise
 
 
 def identities(column: Any) -> list[Any]:
-    """Comparable values in which NaN equals NaN, as it has one folder `nan`."""
+    """Comparable values. NaN is `"nan"`, so that it equals itself: all NaN are in the folder `nan`."""
     return ["nan" if value != value else value for value in keys.order_values(column)]
 
 
@@ -120,11 +109,11 @@ def timezone(name: Any, argument: str = "partition_timezone") -> str:
     ('Asia/Tokyo', '+09:00', 'UTC')
     """
     wrong = ArgumentError(
-        f"{argument} is {name!r}, which is no time zone. Name one such as 'Europe/Berlin', '+01:00' or 'UTC'."
+        f"{argument} is {name!r}, which is not a time zone. Use one such as 'Europe/Berlin', '+01:00' or 'UTC'."
     )
     if not isinstance(name, str) or not name:
         raise wrong
-    zone: str = _SHORT.get(name, name)
+    zone: str = _SHORT_NAMES.get(name, name)
     offset = _OFFSET.fullmatch(zone)
     if offset:
         sign, hours, minutes = offset.groups()
@@ -138,29 +127,26 @@ def timezone(name: Any, argument: str = "partition_timezone") -> str:
     return zone
 
 
-def spell(value: pa.Scalar, zone: str = "UTC") -> str:
+def folder_text(value: pa.Scalar, zone: str = "UTC") -> str:
     """The text of a value in a folder's name. `read_value` reads it back in the same type."""
     if not value.is_valid:
         return NULL_PARTITION
     dtype = value.type
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
         value = pc.local_timestamp(value.cast(pa.timestamp(dtype.unit, zone)))
-    if pa.types.is_timestamp(dtype) and dtype.unit != "s":  # Spark takes `12:00:00.000000` for text
+    if pa.types.is_timestamp(dtype) and dtype.unit != "s":  # Spark reads `12:00:00.000000` as text
         return escape(value.cast(pa.string()).as_py().rstrip("0").rstrip("."))
     if pa.types.is_floating(dtype):
         return escape(repr(float(value.as_py())))
-    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
-        return escape(_utf8(value))
+    if arrays.family(dtype) == "binary":
+        try:
+            return escape(bytes(value.as_py()).decode())
+        except UnicodeDecodeError:
+            raise SchemaMismatchError(
+                f"Binary partition value {value.as_py()!r} is not UTF-8 and cannot name a folder; choose another "
+                "column."
+            ) from None
     return escape(value.cast(pa.string()).as_py())
-
-
-def _utf8(value: pa.Scalar) -> str:
-    try:
-        return bytes(value.as_py()).decode()
-    except UnicodeDecodeError:
-        raise SchemaMismatchError(
-            f"Binary partition value {value.as_py()!r} is not UTF-8 and cannot name a folder; choose another column."
-        ) from None
 
 
 def escape(text: str) -> str:
@@ -198,7 +184,7 @@ class PartitionMap:
         return tuple(read_value(footer.partition[c], t, self.zone) for c, t in pairs)
 
     def folder_of(self, values: tuple[Any, ...]) -> str | None:
-        """The folder of a partition tuple of comparable values, `None` if it cannot be told from these."""
+        """The folder of comparable partition values; `None` if it cannot be derived from them."""
         try:
             row = {c: keys.of_order_value(v, t) for c, t, v in zip(self.columns, self.types, values, strict=True)}
             return self.folder(row) if self.columns else ""
@@ -212,7 +198,7 @@ class PartitionMap:
         if known is not None:
             return known
         return "/".join(
-            f"{escape_name(c)}={_spelled(c, row[c], t, value, self.zone)}"
+            f"{escape_name(c)}={_checked_folder_text(c, row[c], t, value, self.zone)}"
             for c, t, value in zip(self.columns, self.types, values, strict=True)
         )
 
@@ -222,13 +208,13 @@ def escape_name(column: str) -> str:
     return "%2E" + escape(column[1:]) if column.startswith(".") else escape(column)
 
 
-def _spelled(column: str, value: pa.Scalar, dtype: pa.DataType, expected: Any, zone: str) -> str:
-    """The text of a value in a folder's name. A value that does not read back as itself is refused."""
-    text = spell(value, zone)
+def _checked_folder_text(column: str, value: pa.Scalar, dtype: pa.DataType, expected: Any, zone: str) -> str:
+    """The text of a value in a folder's name. Refuses a value that is not the same when it is read back."""
+    text = folder_text(value, zone)
     if read_value(None if text == NULL_PARTITION else unquote(text), dtype, zone) != expected:
         raise SchemaMismatchError(
-            f"Partition column {column!r}: {display_value(value)!r} of type {value.type} cannot be read back from a "
-            "folder's name. Choose another column or value."
+            f"Partition column {column!r}: {arrays.display_value(value)!r} of type {value.type} cannot be read back "
+            "from a folder's name. Choose another column or value."
         )
     return text
 

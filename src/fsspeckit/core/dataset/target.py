@@ -47,31 +47,31 @@ def _partition_columns(
     files: Sequence[FileInfo], requested: tuple[str, ...] | None, ignores_case: bool
 ) -> tuple[str, ...]:
     """The partition columns in the paths, in the order of the folders. `requested` columns must be the same."""
-    in_paths = _named_in_paths(files)
+    in_paths = _columns_in_paths(files)
     if requested is None:
         return in_paths
-    normal = str.lower if ignores_case else str
-    if in_paths and set(map(normal, in_paths)) != set(map(normal, requested)):
+    fold_case = str.lower if ignores_case else str
+    if in_paths and set(map(fold_case, in_paths)) != set(map(fold_case, requested)):
         raise ArgumentError(
             f"partition_columns is {list(requested)}, but the target is partitioned by {list(in_paths)}."
         )
     if files and requested and not in_paths:
         raise ArgumentError(
-            f"partition_columns is {list(requested)}, but the target's files lie in no partition folders, and readers "
-            "fail or lose rows where both are mixed. Leave it out, or write the whole data set anew with these columns "
+            f"partition_columns is {list(requested)}, but the target's files are in no partition folders, and readers "
+            "fail or lose rows if both are mixed. Leave it out, or rewrite the whole data set with these columns "
             "(write_dataset, mode='overwrite')."
         )
     return in_paths or requested
 
 
 def _check_folders(location: Location, files: Iterable[FileInfo]) -> None:
-    """Refuse partition folders of different columns or order: readers fail, and new rows have no certain folder."""
-    named = {columns: path for path, columns in _partitioned(files)}
-    if len(named) > 1:
-        (first, one), (second, other) = list(named.items())[:2]
+    """Refuse partition folders of different columns or order: readers fail, and the folder of new rows is unclear."""
+    paths = {columns: path for path, columns in _partitioned(files)}
+    if len(paths) > 1:
+        first, second = list(paths)[:2]
         raise TargetError(
-            f"Partition folders do not agree: {list(first)} in {location.show(one)}, and {list(second)} in "
-            f"{location.show(other)}. Move the files into folders of the same columns in the same order."
+            f"Partition folders do not agree: {list(first)} in {location.show(paths[first])}, and {list(second)} in "
+            f"{location.show(paths[second])}. Move the files into folders of the same columns in the same order."
         )
 
 
@@ -83,18 +83,17 @@ def _partitioned(files: Iterable[FileInfo]) -> Iterator[tuple[str, tuple[str, ..
             yield path, columns
 
 
-def _named_in_paths(files: Iterable[FileInfo]) -> tuple[str, ...]:
+def _columns_in_paths(files: Iterable[FileInfo]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, columns in _partitioned(files) for name in columns))
 
 
 def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
-    """The target of an overwrite: the old files, which may be damaged, give partition columns and stream records."""
+    """The target of an overwrite. Of the old files, which may be damaged, it keeps partition columns and the ledger."""
     infos = list_files(location)
     check_not_bucketed(location, infos)
     check_distinct(location, infos)
     if partition_columns is None:
-        in_paths = _named_in_paths(infos)
-        partition_columns = tuple(c for c in in_paths if c in source.names)
+        partition_columns = tuple(c for c in _columns_in_paths(infos) if c in source.names)
     footers = parallel_map(lambda info: _readable_footer(location, info), infos, 8)
     return Target(Footers(), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
 
@@ -124,26 +123,25 @@ def files_of_other_types(
 ) -> list[Footer]:
     """The files that do not have the shape's type in one of the columns, or lack one that is `added` to all files."""
     types = {name: shape.schema.field(name).type for name in columns}
-    known: dict[int, bool] = {}  # thousands of files share few schemas
+    if not types:
+        return []
+    has_other_type: dict[int, bool] = {}  # by schema object: thousands of files share few
+    for footer in one_of_each_schema(target.files.templates):
+        own = {f.name: f.type for f in footer.schema}
+        has_other_type[id(footer.schema)] = any(
+            types_differ(own[name], dtype) if name in own else name in added for name, dtype in types.items()
+        )
+    return [footer for footer in target.files if has_other_type[id(footer.schema)]]
 
-    def has_other_type(footer: Footer) -> bool:
-        key = id(footer.schema)
-        if key not in known:
-            own = {f.name: f.type for f in footer.schema}
-            known[key] = any(types_differ(own[n], t) if n in own else n in added for n, t in types.items())
-        return known[key]
 
-    return [footer for footer in target.files if has_other_type(footer)] if types else []
-
-
-def shape_of_files(target: Target, shape: Shape, misfits: Container[str]) -> Shape:
-    """The shape of files after the merge. A column of type null gets a type with its first value."""
+def shape_of_files(target: Target, shape: Shape, retyped: Container[str]) -> Shape:
+    """The shape of files after the merge. Columns that are not `retyped` keep the type of the target."""
     if target.schema is None:
         return shape
     columns = shape.schema
-    for name in (name for name in shape.mixed if name not in misfits):
-        place = columns.get_field_index(name)
-        columns = columns.set(place, columns.field(place).with_type(target.schema.field(name).type))
+    for name in (name for name in shape.mixed if name not in retyped):
+        index = columns.get_field_index(name)
+        columns = columns.set(index, columns.field(index).with_type(target.schema.field(name).type))
     return replace(shape, schema=columns)
 
 
