@@ -178,6 +178,6 @@ def test_list_views_are_their_values(io: Any, tmp_path: Path, kind: pa.DataType)
 def test_a_null_in_a_required_field_is_refused(io: Any, tmp_path: Path) -> None:
     fields = [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())]
     bad = pa.StructArray.from_arrays([pa.array([None, 7]), pa.array(["x", "y"])], fields=fields)
-    with pytest.raises(MergeValidationError, match=r"'s'.*null within"):
+    with pytest.raises(MergeValidationError, match=r"'s'.*null in a nested field"):
         io.merge(pa.table({"id": [1, 2], "s": bad}), str(tmp_path / "lake"), "upsert", ["id"])
     assert all_names(tmp_path) == []

@@ -862,9 +862,9 @@ def test_plan_incremental_rewrite_with_a_file_that_cannot_be_read(tmp_path: Path
     ("columns", "source_keys", "message"),
     [
         (["a", "b"], [(1,)], r"\(1,\), which is not a key of \['a', 'b'\]"),
-        (["a", "b"], [(1, 2, 3)], r"\(1, 2, 3\), which is no key"),
-        (["a", "b"], [{"a": 1}], r"which is no key"),
-        (["a", "b"], [5], r"5, which is no key"),
+        (["a", "b"], [(1, 2, 3)], r"\(1, 2, 3\), which is not a key"),
+        (["a", "b"], [{"a": 1}], r"which is not a key"),
+        (["a", "b"], [5], r"5, which is not a key"),
         (["a"], [1, "x"], "not values of one type"),
         (["a"], pa.table({"b": [1]}), r"'a' not found; the table has \['b'\]"),
     ],
