@@ -30,10 +30,11 @@ def patched(old: pa.ChunkedArray, positions: Any, new: pa.ChunkedArray) -> pa.Ch
 def _has_fixed_width(dtype: pa.DataType) -> bool:
     """Has each value the same number of bits? Then `replace_with_mask` is several times as fast as `take`.
 
-    Arrow has no such function for decimals of 32 and 64 bits.
+    Arrow has no such function for decimals of 32 and 64 bits, nor for durations.
     """
     is_decimal = t.is_decimal128(dtype) or t.is_decimal256(dtype)
-    return bool(t.is_primitive(dtype) or is_decimal or t.is_fixed_size_binary(dtype))
+    is_primitive = t.is_primitive(dtype) and not t.is_duration(dtype)
+    return bool(is_primitive or is_decimal or t.is_fixed_size_binary(dtype))
 
 
 def without_rows(column: pa.ChunkedArray, deleted: Any) -> pa.ChunkedArray:
