@@ -32,14 +32,8 @@ if TYPE_CHECKING:
         TargetError,
         UnreadableFileError,
     )
-    from fsspeckit.core.model import (
-        FilePlan,
-        MergeFileMetadata,
-        MergePlan,
-        MergeResult,
-        MergeStrategy,
-        WriteResult,
-    )
+    from fsspeckit.core.model import MergeStrategy
+    from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WriteResult
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO as DuckDBDatasetIO
     from fsspeckit.datasets.options import MergeOptions, PlanOptions
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -91,6 +85,7 @@ _MODULES = {
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),
+    "MergeStrategy": "core.model",
     "PyArrowDatasetIO": "datasets.pyarrow",
     **_ENGINES,
 }
@@ -100,7 +95,7 @@ def __getattr__(name: str) -> Any:
     """Import the module of a name on first use, so that the command line starts fast."""
     if name not in __all__ and name not in _ENGINES:
         raise AttributeError(f"module 'fsspeckit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fsspeckit.{_MODULES.get(name, 'core.model')}"), name)
+    return getattr(importlib.import_module(f"fsspeckit.{_MODULES.get(name, 'core.reports')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy
+from fsspeckit.core.model import MergeStrategy
+from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, EngineName, Strategy

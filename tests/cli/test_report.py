@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.html import MAX_FILES, page
 from fsspeckit.report.inspection import inspect
 from fsspeckit.report.summary import plan_groups, result_groups, size, written

@@ -23,7 +23,8 @@ from fsspeckit.core.local_engine import ArrowSource, LocalEngine
 from fsspeckit.core.match.hits import HITS, MatchResult
 from fsspeckit.core.match.key_index import KeySet, hits_of
 from fsspeckit.core.match.key_reader import read_keys
-from fsspeckit.core.model import Match, MergeResult, MergeStrategy, Scan
+from fsspeckit.core.model import Match, MergeStrategy, Scan
+from fsspeckit.core.reports import MergeResult
 from fsspeckit.core.rows.spool import RowId, Spool
 from fsspeckit.core.storage import Location, locate
 

@@ -15,7 +15,9 @@ from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.model import FileInfo, Footer, RowGroup, Target
 from fsspeckit.core.values import arrays, nested, schema, unify
+from fsspeckit.core.values.conform import conform
 from fsspeckit.core.values.equality import identical, same_bits
+from fsspeckit.core.values.shape import shape_of
 
 UNIFIED = [
     (pa.int8(), pa.int64(), pa.int64()),
@@ -386,22 +388,22 @@ def test_the_shape_of_a_merge() -> None:
     stored = pa.schema({"id": pa.int64(), "x": pa.large_string()})
     target = Target(Footers([footer("day=1/f", *stored)]), stored, ("id", "x"), ("day",))
     source = pa.schema({"day": pa.dictionary(pa.int8(), pa.string()), "x": pa.string(), "id": pa.int8()})
-    shape = schema.shape_of(target, source, ["id"])
+    shape = shape_of(target, source, ["id"])
     assert shape.schema.names == ["id", "x", "day"]
     assert shape.schema.field("day").type == pa.string()
     assert (shape.stored, shape.keys, shape.partitions) == (("id", "x"), ("id",), ("day",))
     table = pa.table({"day": ["a"], "x": ["b"], "id": pa.array([1], pa.int8())})
-    assert schema.conform(table, shape).to_pylist() == [{"id": 1, "x": "b", "day": "a"}]
+    assert conform(table, shape).to_pylist() == [{"id": 1, "x": "b", "day": "a"}]
 
 
 def test_a_column_of_nothing_but_nulls_fits_everywhere() -> None:
     stored = pa.schema({"id": pa.int64(), "x": pa.list_(pa.int8())})
-    shape = schema.shape_of(
+    shape = shape_of(
         Target(Footers([footer("f", *stored)]), stored, ("id", "x"), ()),
         pa.schema({"id": "int64", "x": pa.null()}),
         ["id"],
     )
-    assert schema.conform(pa.table({"id": [1], "x": [None]}), shape).to_pylist() == [{"id": 1, "x": None}]
+    assert conform(pa.table({"id": [1], "x": [None]}), shape).to_pylist() == [{"id": 1, "x": None}]
 
 
 def test_a_short_slice_of_fixed_size_lists_is_plain() -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.model import WriteResult
+from fsspeckit.core.reports import WriteResult
 from fsspeckit.core.storage import LocalStorage
 from readers.lakes import Counts
 

@@ -16,7 +16,7 @@ from fsspeckit.cli.output import emit, emit_json, reporting, save_html, say
 from fsspeckit.cli.sources import find, read_sources
 
 if TYPE_CHECKING:
-    from fsspeckit.core.model import MergePlan, MergeResult
+    from fsspeckit.core.reports import MergePlan, MergeResult
     from fsspeckit.report.terminal import PlanView, ResultView
 
 _EPILOG = (

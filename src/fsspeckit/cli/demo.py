@@ -22,7 +22,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.cli.options import open_engine
 from fsspeckit.cli.output import console, emit
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, PartitionMoveError
-from fsspeckit.core.model import MergeResult
+from fsspeckit.core.reports import MergeResult
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.report.inspection import inspect
 from fsspeckit.report.summary import count

@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fsspeckit.core.model import MergePlan, MergeResult
+    from fsspeckit.core.reports import MergePlan, MergeResult
 
 # Do not wrap lines in a pipe.
 _PIPE_WIDTH = 1_000_000

@@ -17,6 +17,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.key_index import KeySet
 from fsspeckit.core.model import FileInfo, Replace, Shape
@@ -38,7 +39,7 @@ class Source(Protocol):
         """The same columns under the names of the target, if the engine ignores case."""
 
     def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
-        """Read the source once and cast it to the shape (`schema.conform`). `plan` writes nothing: it has no scratch.
+        """Read the source once and cast it to the shape (`values.conform`). `plan` writes nothing: it has no scratch.
         The caller closes the store of the spool."""
 
     def close(self) -> None:
@@ -76,5 +77,5 @@ class Engine(Runner, Protocol):
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
         """Read footers, with bounds of `columns`."""
 
-    def keys(self, spool: Spool) -> contextlib.AbstractContextManager[KeySet]:
-        """The keys of a spool, ready to be matched with the target's."""
+    def keys(self, spool: Spool, actions: Actions) -> contextlib.AbstractContextManager[KeySet]:
+        """The keys of a spool, ready to be matched with the target's. `actions` decide what happens to hits."""

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from fsspeckit.core import defaults
-from fsspeckit.core.actions import Actions, Counts
+from fsspeckit.core.actions import Actions, Counts, MatchedRows
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
+from fsspeckit.core.match.filters import RowFilter, renamed_filters
 from fsspeckit.core.match.prune import Pruned
-from fsspeckit.core.model import Footer, Match, MergeStrategy, Profile, Replace, Shape, Target, WriteOptions
+from fsspeckit.core.model import (
+    Footer,
+    Match,
+    MergeStrategy,
+    Profile,
+    Replace,
+    RowOptions,
+    Shape,
+    Target,
+    WriteOptions,
+)
 from fsspeckit.core.parallel import cached_property
+from fsspeckit.core.validate import RowOrder
 
 
 @dataclass(frozen=True)
 class Request:
-    """The checked arguments of a merge."""
+    """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
+
+    `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts.
+    """
 
     strategy: MergeStrategy
     key_columns: tuple[str, ...]
@@ -32,10 +50,53 @@ class Request:
     batch: Batch | None = None
     partition_timezone: str | None = None
     source_timezone: str | None = None
+    rows: RowOptions = field(default_factory=RowOptions)
+    latest: bool = False
+    delete_missing: Literal["all", "partitions"] | None = None
+    on_move: Literal["refuse", "move"] = "refuse"
+    filters: Any = None
+
+    def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
+        """With the columns of the target in its own spelling."""
+        rows = self.rows
+        some = (None if names is None else names_of(names) for names in (rows.update_columns, rows.exclude_columns))
+        update_columns, exclude_columns = some
+        return replace(
+            self,
+            key_columns=names_of(self.key_columns),
+            dedup_order_by=names_of(self.dedup_order_by),
+            filters=renamed_filters(self.filters, names_of),
+            rows=replace(
+                rows,
+                sequence_by=names_of(rows.sequence_by),
+                update_columns=update_columns,
+                exclude_columns=exclude_columns,
+            ),
+        )
+
+    def rows_of(self, source: pa.Schema, *, ignores_case: bool) -> RowOptions:
+        """The options about rows, with the delete column in the spelling of the source."""
+        name = self.rows.delete_column
+        if not ignores_case or name is None or name in source.names:
+            return self.rows
+        spelled = [column for column in source.names if column.lower() == name.lower()]
+        return replace(self.rows, delete_column=spelled[0]) if len(spelled) == 1 else self.rows
 
     @property
     def actions(self) -> Actions:
-        return self.strategy.actions
+        actions = replace(self.strategy.actions, moved=self.on_move)
+        if self.delete_missing is None:
+            return actions
+        return replace(actions, missing="delete", missing_scope=self.delete_missing)
+
+    @property
+    def row_order(self) -> RowOrder | None:
+        """By what one of several source rows with the same key is kept; `None` refuses such rows."""
+        if self.actions.reduce_source:
+            return RowOrder(self.dedup_order_by)
+        if self.rows.only_keys:
+            return RowOrder(self.rows.sequence_by, "sequence_by", ties_are_equal=True)
+        return RowOrder(self.rows.sequence_by, "sequence_by") if self.latest else None
 
 
 @dataclass(frozen=True)
@@ -49,15 +110,67 @@ class Planned:
     profile: Profile
     pruned: Sequence[Pruned]
     match: Match
+    row_filter: RowFilter | None = None
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
         return self.request.actions.counts(
-            source_rows=self.profile.rows,
+            source_rows=self.profile.write_rows,
             target_rows=self.target.rows,
             matched_keys=self.match.keys,
-            matched_rows=self.match.total,
+            matched=self.match.total,
+            moved=self.match.moved,
+            missing=sum(sum(self.missing_rows(n).values()) for n in range(len(self.target.files))),
         )
+
+    @cached_property
+    def _files_with_missing_rows(self) -> frozenset[int]:
+        """The numbers of the files whose rows without a hit are deleted."""
+        actions, files = self.request.actions, self.target.files
+        if actions.missing == "keep" or actions.replaces_target:
+            return frozenset()
+        if actions.missing_scope == "all":
+            return frozenset(range(len(files)))
+        partitions = partition_map(self.target, self.shape)
+        return frozenset(n for n, footer in enumerate(files) if partitions.values(footer) in self.profile.partitions)
+
+    def deletes_missing(self, number: int) -> bool:
+        """Are the rows of a file deleted whose key the source does not have?"""
+        return number in self._files_with_missing_rows
+
+    def missing_rows(self, number: int) -> dict[int, int]:
+        """By row group, the rows of a file that are deleted because the source does not have their key."""
+        if not self.deletes_missing(number):
+            return {}
+        footer = self.target.files[number]
+        matched = self.match.groups.get(footer.path, {})
+        missing = {g: group.rows - _total(matched.get(g)) for g, group in enumerate(footer.row_groups)}
+        return {group: rows for group, rows in missing.items() if rows}
+
+    def changed_groups(self, number: int) -> dict[int, MatchedRows]:
+        """The row groups of a file with rows to replace or delete; deleted rows include missing ones."""
+        footer, missing = self.target.files[number], self.missing_rows(number)
+        matched = self.match.groups.get(footer.path, {})
+        none = MatchedRows()
+        groups = {g: matched.get(g, none) + MatchedRows(deleted=missing.get(g, 0)) for g in {*matched, *missing}}
+        return {group: rows for group, rows in sorted(groups.items()) if rows.changed}
+
+    @cached_property
+    def emptied(self) -> frozenset[str]:
+        """The paths of files that lose all rows."""
+        if self.request.rewrite_mode == "full":
+            return frozenset()
+        deleted = {n: sum(rows.deleted for rows in self.changed_groups(n).values()) for n in self.touched_numbers}
+        files = self.target.files
+        return frozenset(files.infos[n].path for n, rows in deleted.items() if rows and rows == files.rows[n])
+
+    @property
+    def emptied_partitions(self) -> frozenset[str]:
+        """The partition folders that lose all their files. New rows may come into them."""
+        infos, folder = self.target.files.infos, posixpath.dirname
+        left = {folder(info.path) for info in infos if info.path not in self.emptied}
+        emptied = {folder(path) for path in self.emptied} if self.shape.partitions else set()
+        return frozenset(emptied - left - {""})
 
     @property
     def retyped(self) -> frozenset[str]:
@@ -72,7 +185,8 @@ class Planned:
             return {}
         rewritten = {footer.path for footer in self.touched}
         partitioned = bool(self.shape.partitions)
-        inserted = (self.profile.partitions if partitioned else {()}) if self.counts.inserted else ()
+        new_files = self.counts.inserted or self.counts.moved
+        inserted = (self.profile.partitions if partitioned else {()}) if new_files else ()
         partitions = partial(partition_map, self.target, self.shape)
         return columns_to_add(self.target, self.shape, rewritten, inserted, partitions)
 
@@ -85,10 +199,18 @@ class Planned:
 
     @property
     def touched(self) -> list[Footer]:
-        """The files that are rewritten: those with matched rows, or all files with `rewrite_mode="full"`."""
+        """The files that are rewritten or removed."""
+        return [self.target.files[n] for n in self.touched_numbers]
+
+    @cached_property
+    def touched_numbers(self) -> list[int]:
+        """The numbers of the files with rows to change, or of all files with `rewrite_mode="full"`."""
+        infos = self.target.files.infos
         if self.request.rewrite_mode == "full":
-            return list(self.target.files)
-        if not self.request.actions.changes_matched:
-            return []
-        files = self.target.files
-        return [files[n] for n, info in enumerate(files.infos) if self.match.rows_in(info.path)]
+            return list(range(len(infos)))
+        matched = (n for n, info in enumerate(infos) if info.path in self.match.groups)
+        return [n for n in sorted({*matched, *self._files_with_missing_rows}) if self.changed_groups(n)]
+
+
+def _total(matched: MatchedRows | None) -> int:
+    return 0 if matched is None else matched.total

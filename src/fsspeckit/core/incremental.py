@@ -25,11 +25,13 @@ from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.key_reader import read_keys
 from fsspeckit.core.match.prune import CANNOT_MATCH, MIGHT_MATCH, bounds_might_match, prune
-from fsspeckit.core.model import FileInfo, Footer, MergeFileMetadata, MergeResult, Profile, RowGroup, Scan, Shape
+from fsspeckit.core.model import FileInfo, Footer, Profile, RowGroup, Scan, Shape
 from fsspeckit.core.parallel import Threads
+from fsspeckit.core.reports import MergeFileMetadata, MergeResult
 from fsspeckit.core.storage import Location, locate
 from fsspeckit.core.validate import column_names, key_names, no_null_keys, partitions_unmoved
-from fsspeckit.core.values import arrays, keys, python_values, schema
+from fsspeckit.core.values import arrays, keys, python_values
+from fsspeckit.core.values.shape import comparable_type
 
 __all__ = [
     "ConservativeMembershipChecker",
@@ -257,7 +259,7 @@ def _file_shape(footer: Footer, source: pa.Table) -> Shape:
         if name not in fields and name not in in_path:
             raise ArgumentError(f"Key column {name!r} not found in {footer.path}. It has: {footer.schema.names}.")
         field = fields.get(name, source.schema.field(name))
-        fields[name] = field.with_type(schema.comparable_type(name, source.column(name), field.type))
+        fields[name] = field.with_type(comparable_type(name, source.column(name), field.type))
     names = tuple(source.column_names)
     return Shape(pa.schema(list(fields.values())), tuple(footer.schema.names), names, tuple(in_path))
 
@@ -386,5 +388,5 @@ def validate_partition_column_immutability(
 
 def _canonical_pair(source_table: pa.Table, target_table: pa.Table, name: str) -> tuple[pa.Array, pa.Array]:
     source, target = python_values.column_of(source_table, name), python_values.column_of(target_table, name)
-    dtype = schema.comparable_type(name, source, target.type)
+    dtype = comparable_type(name, source, target.type)
     return _canonical(source, dtype), _canonical(target, dtype)

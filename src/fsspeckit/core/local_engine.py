@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.dataset.footer_cache import cached_footers
 from fsspeckit.core.dataset.footers import read_planned
 from fsspeckit.core.engine import Scratch, Source
@@ -23,7 +24,7 @@ from fsspeckit.core.rows.exchange import Buckets, Read, Send, Step, Task, pull
 from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed, in_memory_part
 from fsspeckit.core.rows.store import LocalStore
 from fsspeckit.core.storage import Location
-from fsspeckit.core.values import schema
+from fsspeckit.core.values.conform import conform
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,8 +59,8 @@ class LocalEngine:
         return cached_footers(location, files, columns, lambda infos: read_planned(location, infos, columns))
 
     @contextlib.contextmanager
-    def keys(self, spool: Spool) -> Iterator[KeySet]:
-        yield IndexedKeys(spool, self)
+    def keys(self, spool: Spool, actions: Actions) -> Iterator[KeySet]:
+        yield IndexedKeys(spool, self, actions)
 
     def map(
         self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
@@ -109,7 +110,7 @@ class ArrowSource:
         parts: tuple[Part, ...]
         try:
             if isinstance(self.rows, pa.Table):
-                table = schema.conform(self._named(self.rows), shape)
+                table = conform(self._named(self.rows), shape)
                 parts = (in_memory_part(store, shape, table),) if table.num_rows else ()
             else:
                 writer = PartWriter(store, shape)

@@ -29,7 +29,6 @@ from fsspeckit.core import results as outcome
 from fsspeckit.core import validate
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.partitions import timezone
@@ -45,33 +44,36 @@ from fsspeckit.core.dataset.target import (
 from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.match.filters import filter_columns, match_filter, parse_filters
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.match.key_index import profile_of
 from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.model import (
+    DEFAULT_ROW_OPTIONS,
     FileInfo,
     Footer,
     Match,
-    MergePlan,
-    MergeResult,
     MergeStrategy,
+    Profile,
     Replace,
     Rewritten,
+    RowOptions,
     Scan,
     Shape,
     Staged,
     Target,
     WriteOptions,
-    WriteResult,
 )
+from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.rewrite.files import new_name, rewrite_files
-from fsspeckit.core.rewrite.inserts import NewFiles, insert_rows
+from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
 from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
-from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case, shape_of
+from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
+from fsspeckit.core.values.shape import shape_of, shape_of_target
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
 
@@ -80,7 +82,7 @@ _VERIFIED = 8
 
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
-    """Merge `source` into the data set at `location`."""
+    """Merge `source` into the data set at `location`, or delete the rows that `request.filters` select."""
     with engine.running() as engine, writing(location, request.lock_timeout) as session:
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
@@ -105,9 +107,13 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
     warn_unfinished(location)
     with engine.running() as engine:
         target, request = _target(engine, location, request)
-        with _spooled(engine, source, target, request, None) as spool:
-            planned, _, _ = _plan(engine, location, spool, target, request)
-            return outcome.describe(location, planned)
+        with _spooled(engine, source, target, request, None) as pinned:
+            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            files, counts = _new_files(planned.target, planned.shape, "", request), planned.counts
+            new_rows = {}
+            if not request.actions.replaces_target:
+                new_rows = count_by_folder(engine, spool, hits, counts.inserted + counts.moved, files)
+            return outcome.describe(location, planned, new_rows)
 
 
 def write(
@@ -133,7 +139,14 @@ def write(
             if target is None:
                 target = overwritten_target(location, opened.schema, partition_columns)
             shape = _shape(engine, target, opened, (), partition_timezone, source_timezone)
-            files = _new_files(target, shape, session.stage([""]), options or WriteOptions())
+            files = NewFiles(
+                shape,
+                partition_map(target, shape),
+                session.stage([""]),
+                options or WriteOptions(),
+                template(target, shape),
+                target.ledger,
+            )
             spool = opened.spool(shape, _scratch(session))
         with contextlib.closing(spool.store), location.storage.syncing():
             files = replace(files, shape=shape_of_files(target, shape, spool.columns_to_retype))
@@ -157,13 +170,14 @@ def write(
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
     """The target, and the request with column names in the target's spelling."""
     ignores_case, columns = engine.ignores_case, request.partition_columns
-    target = read_target(engine.footers, location, request.key_columns, columns, ignores_case)
+    bounds = request.key_columns or filter_columns(request.filters)
+    target = read_target(engine.footers, location, bounds, columns, ignores_case)
     if target.schema is None or not ignores_case:
         return target, request
-    key_columns, order = (in_target_case(target, names) for names in (request.key_columns, request.dedup_order_by))
-    if key_columns != request.key_columns:
-        target = read_target(engine.footers, location, key_columns, columns, ignores_case)
-    return target, replace(request, key_columns=key_columns, dedup_order_by=order)
+    request = request.renamed(partial(in_target_case, target))
+    if (request.key_columns or filter_columns(request.filters)) != bounds:
+        target = read_target(engine.footers, location, request.key_columns, columns, ignores_case)
+    return target, request
 
 
 def _open(engine: Engine, source: object, target: Target | None) -> Source:
@@ -180,10 +194,14 @@ def _open(engine: Engine, source: object, target: Target | None) -> Source:
 def _spooled(
     engine: Engine, source: object, target: Target, request: Request, scratch: Scratch | None
 ) -> Iterator[Spool]:
-    """The source's rows in the target's shape, until the block ends."""
+    """The source's rows in the target's shape, until the block ends. A delete by filters has no source rows."""
     with contextlib.closing(_open(engine, source, target)) as opened:
-        in_folders, of_source = request.partition_timezone, request.source_timezone
-        shape = _shape(engine, target, opened, request.key_columns, in_folders, of_source)
+        zones = request.partition_timezone, request.source_timezone
+        if request.filters is not None:
+            shape = _in_timezone(engine, shape_of_target(target), request.partition_timezone)
+        else:
+            options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
+            shape = _shape(engine, target, opened, request.key_columns, *zones, options)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
         spool = opened.spool(shape, scratch)
@@ -198,6 +216,7 @@ def _shape(
     key_columns: Sequence[str],
     partition_timezone: str | None,
     source_timezone: str | None,
+    options: RowOptions = DEFAULT_ROW_OPTIONS,
 ) -> Shape:
     """The columns of the merge. The engine gives the default time zones."""
 
@@ -205,7 +224,11 @@ def _shape(
         zone = source_timezone or engine.source_timezone
         return None if zone is None else timezone(zone, "source_timezone")
 
-    shape = shape_of(target, source.schema, key_columns, zone_of_source)
+    shape = shape_of(target, source.schema, key_columns, zone_of_source, options)
+    return _in_timezone(engine, shape, partition_timezone)
+
+
+def _in_timezone(engine: Engine, shape: Shape, partition_timezone: str | None) -> Shape:
     return in_timezone(shape, lambda: partition_timezone or engine.partition_timezone)
 
 
@@ -217,52 +240,78 @@ def _plan(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
 ) -> tuple[Planned, Spool, Hits]:
     """Everything before the first write. Returns the spool too: it may have been reduced to one row per key."""
-    shape, source_rows = spool.shape, spool.rows
+    if request.filters is not None:
+        return _plan_filters(engine, location, spool, target, request)
+    shape, source_rows, actions, order = spool.shape, spool.rows, request.actions, request.row_order
     validate.order_columns(request.dedup_order_by, shape.schema)
     with contextlib.ExitStack() as stack:
-        key_set = stack.enter_context(engine.keys(spool))
+        key_set = stack.enter_context(engine.keys(spool, actions))
         profile = profile_of(spool, key_set)
         validate.no_null_keys(dict(profile.null_keys))
-        if request.actions.reduce_source and profile.duplicate_keys:
+        validate.no_null_sequence(profile.null_sequences)
+        if order is not None and profile.duplicate_keys:
             stack.close()
-            spool = one_row_per_key(engine, spool, request.dedup_order_by)
-            key_set = stack.enter_context(engine.keys(spool))
+            spool = one_row_per_key(engine, spool, order)
+            key_set = stack.enter_context(engine.keys(spool, actions))
             profile = profile_of(spool, key_set)
         validate.source(profile, shape.keys)
+        validate.rows_to_write(target, shape, profile, request.rows)
+        validate.missing_rows(actions, shape, profile)
         pruned = prune(target.files, shape, profile, partition_map(target, shape))
         if profile.rows == 0:
             pruned = [Pruned((), "the source has no rows")] * len(pruned)
         scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]
-        matched = key_set.match(location, scans, request.actions)
-    validate.no_moved_keys(matched.match, request.actions, shape.partitions)
+        matched = key_set.match(location, scans)
+    validate.no_moved_keys(matched.match, actions, shape.partitions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
-    return Planned(request, target, shape, source_rows, profile, pruned, matched.match), spool, matched.hits
+    planned = Planned(request, target, shape, source_rows, profile, pruned, matched.match)
+    validate.rows_to_insert(planned.counts.inserted, shape)
+    return planned, spool, matched.hits
+
+
+def _plan_filters(
+    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
+) -> tuple[Planned, Spool, Hits]:
+    """The plan of a delete by filters: which row groups have rows to delete, and how many."""
+    row_filter = parse_filters(request.filters, target, spool.shape.partition_timezone)
+    groups, pruned = match_filter(engine, location, target, row_filter)
+    profile = Profile(0, {}, 0, (), frozenset(), {})
+    planned = Planned(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
+    return planned, spool, Hits(spool.store, (), {})
 
 
 def _rewrite(
     engine: Engine, location: Location, spool: Spool, hits: Hits, planned: Planned, session: Session
 ) -> tuple[list[Rewritten], list[Staged]]:
     """Write rewritten files and new rows into staging."""
-    request = planned.request
-    if not planned.counts:
+    request, counts = planned.request, planned.counts
+    if not counts:
         return [], []
     touched = planned.touched
     folders = {posixpath.dirname(f.path) for f in [*touched, *planned.brought_along]}
     staging = session.stage(sorted(folders | {""}))
-    files = _new_files(planned.target, planned.shape, staging, request.options, request.batch)
+    files = _new_files(planned.target, planned.shape, staging, request)
     if request.actions.replaces_target:
         if not spool.rows:
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    jobs = _jobs(engine, location, planned, touched, files)
+    how = _replacing(engine, location, request.replace)
+    jobs = _jobs(planned, files, how)
     rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
-    inserted = insert_rows(engine, location, spool, hits, planned.counts.inserted, files)
+    written = {job.footer.path for job in jobs}
+    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
+    inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
     if done or inserted:
         retyped, added = planned.retyped, planned.added
         others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
-        how = _replacing(engine, location, request.replace)
         rewritten += _retype(engine, location, spool, files, others, retyped, added, how)
+    if done and not inserted and not any(r.staged for r in rewritten):
+        left = [footer for footer in planned.target.files if footer.path not in done]
+        if ledger.entries(left) != files.ledger:  # no file would record what streams have committed
+            smallest = min(left, key=lambda footer: footer.info.size)
+            session.stage([posixpath.dirname(smallest.path)])
+            rewritten += _retype(engine, location, spool, files, [smallest], frozenset(), {}, how)
     return rewritten, inserted
 
 
@@ -300,46 +349,53 @@ def _replacing(engine: Engine, location: Location, requested: Replace | None = N
     return requested or (engine.replace if location.storage.renames_atomically else "new_file")
 
 
-def _jobs(
-    engine: Engine, location: Location, planned: Planned, footers: Sequence[Footer], files: NewFiles
-) -> list[Job]:
-    request = planned.request
-    how = _replacing(engine, location, request.replace)
-    matched = planned.match.rows if request.actions.changes_matched else {}
-    return [
-        Job(
-            footer,
-            changed_groups=tuple(sorted(g for g, n in matched.get(footer.path, {}).items() if n)),
-            staging=files.staging,
-            staged=f"file-{number:05d}",
-            path=footer.path if how == "in_place" else new_name(footer.path),
-            template=files.template,
-            as_new_files=request.options if request.rewrite_mode == "full" else None,
-            ledger=files.ledger,
-            verify_keys=number % _VERIFIED == 0,
-            retyped=planned.retyped,
-            added=planned.added,
-        )
-        for number, footer in enumerate(footers)
-    ]
+def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
+    """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
+    request, emptied = planned.request, planned.emptied
+    inserted = planned.counts.inserted or planned.counts.moved
+    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
+    kept = planned.touched_numbers[0] if keeps_no_file else None
+    numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
+    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
 
 
-def _new_files(
-    target: Target, shape: Shape, staging: str, options: WriteOptions, batch: Batch | None = None
-) -> NewFiles:
-    entries = ledger.with_batch(target.ledger, batch)
-    return NewFiles(shape, partition_map(target, shape), staging, options, template(target, shape), entries)
+def _job(planned: Planned, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
+    request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
+    return Job(
+        footer,
+        changed_groups=tuple(changed),
+        staging=files.staging,
+        staged=f"file-{number:05d}",
+        path=footer.path if how == "in_place" else new_name(footer.path),
+        template=files.template,
+        as_new_files=request.options if request.rewrite_mode == "full" else None,
+        ledger=files.ledger,
+        verify_keys=number % _VERIFIED == 0,
+        retyped=planned.retyped,
+        added=planned.added,
+        deletes=any(rows.deleted for rows in changed.values()),
+        deleted_groups=frozenset(g for g, rows in changed.items() if rows.deleted == footer.row_groups[g].rows),
+        delete_missing=planned.deletes_missing(file),
+        row_filter=planned.row_filter,
+        keep_empty=keep_empty,
+    )
+
+
+def _new_files(target: Target, shape: Shape, staging: str, request: Request) -> NewFiles:
+    entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
+    partitions = partition_map(target, shape)
+    return NewFiles(shape, partitions, staging, request.options, layout, entries, request.actions)
 
 
 def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
-    """The files that the commit removes: their rows are in files with other names."""
+    """The files that the commit removes: their rows are deleted, or in files with other names."""
     if planned.request.rewrite_mode == "full" and planned.counts:
         return [f.info for f in planned.touched]
     return _moved(rewritten, planned.target.files.infos)
 
 
 def _moved(rewritten: Sequence[Rewritten], infos: Sequence[FileInfo]) -> list[FileInfo]:
-    moved = {r.path for r in rewritten if r.staged and r.staged[0].path != r.path}
+    moved = {r.path for r in rewritten if r.removed or (r.staged and r.staged[0].path != r.path)}
     return [info for info in infos if info.path in moved]
 
 

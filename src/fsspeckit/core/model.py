@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core import defaults
-from fsspeckit.core.actions import PRESETS, Actions
+from fsspeckit.core.actions import PRESETS, Actions, MatchedRows
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.values.calendars import Calendar
 from fsspeckit.core.values.unify import MixedTypes
@@ -23,7 +23,6 @@ from fsspeckit.core.values.unify import MixedTypes
 if TYPE_CHECKING:
     from fsspeckit.core.footer_columns import Footers
 
-Operation = Literal["rewritten", "inserted", "preserved"]
 Replace = Literal["in_place", "new_file"]
 
 
@@ -37,6 +36,7 @@ class MergeStrategy(enum.StrEnum):
     INSERT = "insert"
     UPDATE = "update"
     UPSERT = "upsert"
+    DELETE = "delete"
     FULL_MERGE = "full_merge"
     DEDUPLICATE = "deduplicate"
 
@@ -53,69 +53,6 @@ class MergeStrategy(enum.StrEnum):
     def actions(self) -> Actions:
         """What this strategy does with matched, new and missing rows."""
         return PRESETS[self.value]
-
-
-@dataclass
-class MergeFileMetadata:
-    """One file after a merge or a write."""
-
-    path: str
-    row_count: int
-    operation: Operation
-    size_bytes: int | None = None
-
-
-@dataclass
-class MergeResult:
-    """What a merge did: exact counts, and what happened to each file of the data set.
-
-    `files` has all files of the data set after the merge; `rewritten_files`, `inserted_files` and `preserved_files` are
-    their paths by operation, and `removed_files` are paths that no longer exist.
-    `bytes_copied` were copied from old files without decoding, `bytes_encoded` are all other bytes that were written.
-    `spliced_files` is the number of files rewritten with unchanged row groups and columns copied as bytes;
-    `reencoded_files` were decoded and encoded completely, and the logger `fsspeckit.rewrite` gives the reason (INFO).
-    `retyped_columns` had different types in different files, and have the given type in all files since this merge;
-    `retyped_files` were rewritten for that reason only, without a changed row.
-    """
-
-    strategy: str
-    source_count: int
-    target_count_before: int
-    target_count_after: int
-    inserted: int
-    updated: int
-    deleted: int
-    files: list[MergeFileMetadata]
-    rewritten_files: list[str] = field(default_factory=list)
-    inserted_files: list[str] = field(default_factory=list)
-    preserved_files: list[str] = field(default_factory=list)
-    removed_files: list[str] = field(default_factory=list)
-    bytes_copied: int = 0
-    bytes_encoded: int = 0
-    spliced_files: int = 0
-    reencoded_files: int = 0
-    retyped_files: list[str] = field(default_factory=list)
-    retyped_columns: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def total(self) -> int:
-        """The number of rows after the merge; another name of `target_count_after`."""
-        return self.target_count_after
-
-
-@dataclass
-class WriteResult:
-    """What `write_dataset` wrote.
-
-    `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
-    that their own type could not hold.
-    """
-
-    mode: str
-    rows: int
-    files: list[MergeFileMetadata]
-    removed_files: list[str] = field(default_factory=list)
-    retyped_files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +153,47 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class RowOptions:
+    """Options about single rows: which rows delete, which are older, and which columns matched rows get.
+
+    `only_keys`: the source only names keys to delete, and its other columns are ignored.
+    """
+
+    delete_column: str | None = None
+    delete_values: tuple[Any, ...] | None = None
+    sequence_by: tuple[str, ...] = ()
+    update_columns: tuple[str, ...] | None = None
+    exclude_columns: tuple[str, ...] | None = None
+    only_keys: bool = False
+
+    @property
+    def some_columns(self) -> bool:
+        """Do matched rows keep the values of some columns?"""
+        return self.update_columns is not None or self.exclude_columns is not None
+
+
+DEFAULT_ROW_OPTIONS = RowOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Which source rows are delete rows: those with one of the `values` in `column`, or, without values, with `true`.
+
+    The spool marks them in a Boolean column `flag`, a name that the target does not have. All their other columns are
+    null, except the key and the sequence.
+    """
+
+    column: str
+    values: tuple[Any, ...] | None
+    flag: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The columns of a merge: the schema that source rows are cast to, and the key and partition columns.
+
+    Source rows have the columns `given`, by default all. Matched rows get the columns `updated`, by default all that
+    are given. A source row that is older by the columns `sequence` changes nothing. `deletes` marks delete rows.
 
     INT96 has no zone: Spark writes instants, and Arrow reads times without a zone. In the columns `int96` an instant
     of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
@@ -235,18 +211,44 @@ class Shape:
     old_instants: Mapping[str, str] = field(default_factory=dict)
     mixed: MixedTypes = field(default_factory=dict)
     local_times: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] | None = None
+    updated: tuple[str, ...] | None = None
+    sequence: tuple[str, ...] = ()
+    deletes: DeleteRows | None = None
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The columns that source rows have, in the order of the schema."""
+        return tuple(self.schema.names) if self.given is None else self.given
+
+    @property
+    def updated_columns(self) -> tuple[str, ...]:
+        """The columns that matched rows get from source rows."""
+        return self.source_columns if self.updated is None else self.updated
 
     @property
     def partition_in_key(self) -> bool:
         """Is every partition column part of the key? Then a key cannot move between partitions."""
         return set(self.partitions) <= set(self.keys)
 
+    @property
+    def partitions_given(self) -> bool:
+        """Do source rows have the partition columns?"""
+        return self.given is None or set(self.partitions) <= set(self.given)
+
+    @property
+    def compared_partitions(self) -> tuple[str, ...]:
+        """The partition columns that are compared with those of matched rows, to find rows that would move."""
+        return () if self.partition_in_key or not self.partitions_given else self.partitions
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Facts about the source that planning needs; small for sources of any size.
 
-    `columns_to_retype` are the columns with a value that the type of one of the target's files cannot hold.
+    `partitions` are those of rows that are not delete rows; `delete_partitions` those of delete rows, if the key has
+    the partition columns. `columns_to_retype` are the columns with a value that the type of one of the target's files
+    cannot hold.
     """
 
     rows: int
@@ -256,6 +258,14 @@ class Profile:
     partitions: frozenset[tuple[Any, ...]]
     intervals: Mapping[str, Sequence[tuple[Any, Any]] | None]
     columns_to_retype: frozenset[str] = frozenset()
+    delete_rows: int = 0
+    delete_partitions: frozenset[tuple[Any, ...]] = frozenset()
+    null_sequences: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def write_rows(self) -> int:
+        """The rows that are not delete rows."""
+        return self.rows - self.delete_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,75 +278,25 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The counts of a match. `rows[path][row_group]` are matched target rows, `keys` matched source keys."""
+    """The counts of a match. `groups[path][row_group]` are matched target rows.
 
-    rows: Mapping[str, Mapping[int, int]]
+    `keys` source rows have a key of the target; delete rows are not counted. `elsewhere` of them match a row in another
+    partition that they would replace. `moved` of these match none in their own partition: they move.
+    """
+
+    groups: Mapping[str, Mapping[int, MatchedRows]]
     keys: int
+    elsewhere: int = 0
+    elsewhere_samples: tuple[tuple[Any, ...], ...] = ()
     moved: int = 0
-    moved_samples: tuple[tuple[Any, ...], ...] = ()
 
-    def rows_in(self, path: str) -> int:
-        groups = self.rows.get(path)
-        return sum(groups.values()) if groups else 0
-
-    @property
-    def total(self) -> int:
-        return sum(self.rows_in(path) for path in self.rows)
-
-
-Action = Literal["rewrite", "scan", "guard", "prune"]
-
-
-@dataclass(frozen=True, slots=True)
-class FilePlan:
-    """What the merge does with one file, and why.
-
-    - `rewrite`: contains `matched_rows` rows with a key of the source; or none, and takes the common type of a column
-    - `scan`: its key columns were read, and no row has to be replaced
-    - `guard`: is in another partition; its key columns were read to find keys that would move
-    - `prune`: partition values or statistics prove that it contains no source key
-    """
-
-    path: str
-    action: Action
-    reason: str
-    rows: int
-    bytes: int
-    row_groups: int
-    scanned_row_groups: int = 0
-    matched_rows: int = 0
-
-
-@dataclass(frozen=True)
-class MergePlan:
-    """What a merge would do: exact counts, and the action for each file with its reason.
-
-    `retyped_columns` have different types in different files now, and would have the given type in all files.
-
-    `bytes_copied` estimates how many bytes of the rewritten files would at least be copied, because their row groups
-    contain no matched row; at most `bytes_encoded` would be encoded again. New rows are not included.
-    """
-
-    strategy: str
-    key_columns: tuple[str, ...]
-    partition_columns: tuple[str, ...]
-    source_count: int
-    target_count_before: int
-    inserted: int
-    updated: int
-    deleted: int
-    files: tuple[FilePlan, ...]
-    hints: tuple[str, ...] = ()
-    bytes_copied: int = 0
-    bytes_encoded: int = 0
-    retyped_columns: Mapping[str, str] = field(default_factory=dict)
+    def rows_in(self, path: str) -> MatchedRows:
+        groups = self.groups.get(path)
+        return sum(groups.values(), MatchedRows()) if groups else MatchedRows()
 
     @property
-    def target_count_after(self) -> int:
-        return self.target_count_before + self.inserted - self.deleted
-
-    def by_action(self, action: Action) -> tuple[FilePlan, ...]:
-        return tuple(f for f in self.files if f.action == action)
+    def total(self) -> MatchedRows:
+        return sum((self.rows_in(path) for path in self.groups), MatchedRows())
 
 
 @dataclass(frozen=True, slots=True)

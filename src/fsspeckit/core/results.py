@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+import posixpath
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal
 
+from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.execution_plan import Planned, Request
 from fsspeckit.core.match.prune import Pruned
-from fsspeckit.core.model import (
-    Action,
-    FileInfo,
-    FilePlan,
-    Footer,
-    MergeFileMetadata,
-    MergePlan,
-    MergeResult,
-    Rewritten,
-    Staged,
-    Target,
-    WriteResult,
-)
+from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
+from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Location
 
 
@@ -60,8 +51,11 @@ def result(
         bytes_encoded=written - copied,
         spliced_files=sum(r.spliced for r in rewritten),
         reencoded_files=sum(bool(r.staged) and not r.spliced for r in rewritten),
-        retyped_files=[location.show(s.path) for r in rewritten if r.only_types for s in r.staged],
+        retyped_files=[location.show(s.path) for r in rewritten if r.only_types and planned.retyped for s in r.staged],
         retyped_columns=_retyped_columns(planned) if written else {},
+        skipped=counts.skipped,
+        moved=counts.moved,
+        changed=None if planned.request.actions.replaces_target else sum(r.changed for r in rewritten) + counts.moved,
     )
 
 
@@ -93,10 +87,11 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
     """The result of a batch that was committed before."""
     files = _preserved(location, target, set())
     kept = [f.path for f in files]
-    return MergeResult(request.strategy.value, 0, target.rows, target.rows, 0, 0, 0, files, preserved_files=kept)
+    rows = target.rows
+    return MergeResult(request.strategy.value, 0, rows, rows, 0, 0, 0, files, preserved_files=kept, changed=0)
 
 
-def describe(location: Location, planned: Planned) -> MergePlan:
+def describe(location: Location, planned: Planned, new_rows: Mapping[str, int]) -> MergePlan:
     """The plan of a merge: exact counts, and for every file what would happen and why."""
     counts, brought_along = planned.counts, planned.brought_along
     touched = {f.path: f for f in [*planned.touched, *brought_along]}
@@ -115,39 +110,66 @@ def describe(location: Location, planned: Planned) -> MergePlan:
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
         retyped_columns=_retyped_columns(planned),
+        skipped=counts.skipped,
+        moved=counts.moved,
+        new_rows=new_rows,
+        new_partitions=tuple(sorted(set(new_rows) - _folders(planned.target) - {""})),
+        emptied_partitions=tuple(sorted(planned.emptied_partitions.difference(new_rows))),
     )
+
+
+def _folders(target: Target) -> set[str]:
+    return {posixpath.dirname(info.path) for info in target.files.infos}
 
 
 def _copied(planned: Planned, footer: Footer) -> int:
     """An estimate of the bytes in row groups without a matched row: footers have uncompressed sizes only."""
     if planned.request.rewrite_mode == "full":
         return 0
-    hit = planned.match.rows.get(footer.path, {})
-    unmatched = sum(group.bytes for number, group in enumerate(footer.row_groups) if not hit.get(number))
+    hit = planned.match.groups.get(footer.path, {})
+    unmatched = sum(group.bytes for number, group in enumerate(footer.row_groups) if number not in hit)
     return footer.info.size * unmatched // max(1, sum(group.bytes for group in footer.row_groups))
 
 
 def _file_plans(location: Location, planned: Planned, touched: Container[str]) -> Iterator[FilePlan]:
     files, folder = planned.target.files, location.show("")
-    for info, pruned, rows, groups in zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True):
+    columns = zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True)
+    for number, (info, pruned, rows, groups) in enumerate(columns):
         action: Action = "prune"
-        reason, scanned, matched = pruned.reason, len(pruned.row_groups), 0
+        reason, scanned, matched, all_deleted = pruned.reason, len(pruned.row_groups), MatchedRows(), 0
         if scanned or info.path in touched:
             matched = planned.match.rows_in(info.path)
-            action, reason = _action(pruned, matched, info.path in touched, planned)
-        yield FilePlan(folder + info.path, action, reason, rows, info.size, groups, scanned, matched)
+            all_deleted = matched.deleted + sum(planned.missing_rows(number).values())
+            action, reason = _action(pruned, matched, all_deleted, info.path in touched, planned)
+        yield FilePlan(
+            folder + info.path,
+            action,
+            reason,
+            rows,
+            info.size,
+            groups,
+            scanned,
+            matched.total,
+            matched.updated,
+            all_deleted,
+            matched.skipped,
+        )
 
 
-def _action(pruned: Pruned, matched: int, touched: bool, planned: Planned) -> tuple[Action, str]:
+def _action(pruned: Pruned, matched: MatchedRows, deleted: int, touched: bool, planned: Planned) -> tuple[Action, str]:
     """The action for a file that was scanned or is rewritten, and the reason."""
-    if touched and not matched and planned.request.rewrite_mode == "incremental":
+    counts = [(matched.updated, "updated"), (deleted, "deleted"), (matched.skipped, "skipped")]
+    summary = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+    if touched and not (matched.updated or deleted) and planned.request.rewrite_mode == "incremental":
         columns = " and ".join(_retyped_columns(planned))
         return "rewrite", f"gets {columns}" if planned.added else f"takes the common type of {columns}"
     if touched:
-        return "rewrite", _count(matched, "matched row")
+        return "rewrite", summary if deleted or matched.skipped else _count(matched.total, "matched row")
+    if matched.skipped:
+        return "scan", summary
     if pruned.guard:
         return "guard", pruned.reason
-    return "scan", _count(matched, "existing key") if matched else "no key matched"
+    return "scan", _count(matched.total, "existing key") if matched.total else "no key matched"
 
 
 def _type_hints(planned: Planned, brought_along: Sequence[Footer]) -> Iterator[str]:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.core.actions import Actions
-from fsspeckit.core.errors import ArgumentError, DuplicateKeyError, NullKeyError, PartitionMoveError
-from fsspeckit.core.model import Match, MergeStrategy, Profile
+from fsspeckit.core.errors import (
+    ArgumentError,
+    DuplicateKeyError,
+    NullKeyError,
+    PartitionMoveError,
+    SchemaMismatchError,
+)
+from fsspeckit.core.model import Match, MergeStrategy, Profile, RowOptions, Shape, Target
 from fsspeckit.core.values import keys
+from fsspeckit.core.values.shape import columns_differ, missing_columns
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The columns by which the greatest of several rows with the same key is kept, and the argument that names them.
+
+    With `ties_are_equal`, any of the greatest may be kept.
+    """
+
+    columns: tuple[str, ...]
+    argument: str = "dedup_order_by"
+    ties_are_equal: bool = False
 
 
 def key_names(key_columns: Any) -> tuple[str, ...]:
@@ -68,19 +88,22 @@ def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_column
     if count:
         raise DuplicateKeyError(
             f"The source has duplicate keys: {count} key(s) of {list(key_columns)} occur more than once, e.g. "
-            f"{keys.show(samples)}. Keep one row per key; write_parquet_dataset(..., strategy='deduplicate') does that."
+            f"{keys.show(samples)}. Keep one row per key, or name the columns that tell which row is the latest: "
+            "sequence_by=['updated_at'], on_duplicates='latest'."
         )
 
 
 def no_differing_duplicates(
-    count: int, samples: Sequence[tuple[Any, ...]], key_columns: Sequence[str], order_by: Sequence[str]
+    count: int, samples: Sequence[tuple[Any, ...]], key_columns: Sequence[str], order: RowOrder
 ) -> None:
     """Rows of one key that tie for the greatest must be identical."""
     if count:
-        how = f"dedup_order_by={list(order_by)} leaves ties between them" if order_by else "dedup_order_by is not given"
+        how = f"{order.argument} is not given"
+        if order.columns:
+            how = f"{order.argument}={list(order.columns)} leaves ties between them"
         raise DuplicateKeyError(
             f"The source has {count} key(s) of {list(key_columns)} with differing rows, and {how}, e.g. "
-            f"{keys.show(samples)}. Name columns in dedup_order_by whose greatest value tells the row to keep."
+            f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value tells the row to keep."
         )
 
 
@@ -99,5 +122,58 @@ def partitions_unmoved(count: int, samples: Sequence[tuple[Any, ...]], partition
 
 
 def no_moved_keys(match: Match, actions: Actions, partition_columns: Sequence[str]) -> None:
-    if actions.matched == "update":
-        partitions_unmoved(match.moved, match.moved_samples, partition_columns)
+    if actions.moved == "refuse":
+        partitions_unmoved(match.elsewhere, match.elsewhere_samples, partition_columns)
+
+
+def no_null_sequence(null_counts: Mapping[str, int]) -> None:
+    nulls = {name: count for name, count in null_counts.items() if count}
+    if nulls:
+        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in nulls.items())
+        raise ArgumentError(
+            f"sequence_by columns of the source contain NULL values: {counts}. Without a value it is unknown which row "
+            "is older; fill or drop these rows."
+        )
+
+
+def rows_to_write(target: Target, shape: Shape, profile: Profile, options: RowOptions) -> None:
+    """Rows that are not delete rows need all columns of the target, unless only some are updated."""
+    if profile.write_rows and not options.some_columns and not options.only_keys and target.schema is not None:
+        missing = missing_columns(target, shape)
+        if missing:
+            raise columns_differ(missing, (), options)
+
+
+def missing_rows(actions: Actions, shape: Shape, profile: Profile) -> None:
+    """`delete_missing` needs rows that stay, and partitions to look at."""
+    if actions.missing == "keep" or actions.replaces_target:
+        return
+    if not profile.write_rows:
+        raise ArgumentError(
+            "delete_missing would delete every row: the source has no row to keep. To empty the data set, use "
+            "write_parquet_dataset(..., strategy='full_merge')."
+        )
+    if actions.missing_scope == "partitions" and not shape.partitions:
+        raise ArgumentError("delete_missing='partitions' needs a partitioned target. Use delete_missing='all'.")
+    if actions.missing_scope == "partitions" and not shape.partitions_given:
+        raise ArgumentError(
+            f"delete_missing='partitions' needs the partition columns {list(shape.partitions)} in the source."
+        )
+
+
+def rows_to_insert(count: int, shape: Shape) -> None:
+    """Inserted rows need a partition, and a value in every column that may not be null."""
+    if not count:
+        return
+    if not shape.partitions_given:
+        raise SchemaMismatchError(
+            f"{count} row(s) of the source have new keys, and the source has no partition column "
+            f"{list(shape.partitions)}, so it is unknown where they belong. Add the column, or use strategy='update'."
+        )
+    given, stored = set(shape.source_columns), (shape.schema.field(name) for name in shape.stored)
+    required = [field.name for field in stored if not field.nullable and field.name not in given]
+    if required:
+        raise SchemaMismatchError(
+            f"{count} row(s) of the source have new keys, and the columns {required}, which the source does not have, "
+            "may not be null in the target. Add them, or use strategy='update'."
+        )

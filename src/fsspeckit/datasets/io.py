@@ -14,7 +14,8 @@ from fsspeckit.core.actions import PRESETS
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteOptions, WriteResult
+from fsspeckit.core.model import MergeStrategy, WriteOptions
+from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.options import (
     AnyStrategy,

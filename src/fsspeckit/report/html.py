@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from fsspeckit.core.model import MergePlan, MergeResult
+from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.report.summary import (
     LABELS,
     Group,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.model import FilePlan, MergePlan, MergeResult
+from fsspeckit.core.reports import FilePlan, MergePlan, MergeResult
 
 if TYPE_CHECKING:
     from fsspeckit.report.inspection import Inspection

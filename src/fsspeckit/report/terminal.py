@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fsspeckit.core.model import FilePlan, MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
 from fsspeckit.report.summary import (
     LABELS,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.actions import Actions, HitAction
 from fsspeckit.core.model import Match
-from fsspeckit.core.rows.spool import Numbers, Spool
+from fsspeckit.core.rows.spool import Numbers, Spool, write_rows
 from fsspeckit.core.rows.store import BatchFile, Store
 
 HITS = pa.schema(
@@ -17,11 +18,12 @@ HITS = pa.schema(
         ("file", pa.int32()),
         ("row_group", pa.int32()),
         ("position", pa.int64()),
+        ("action", pa.int8()),
         ("part", pa.int32()),
         ("row", pa.int64()),
     ]
 )
-"""`file` is the number of the scan; `part` and `row` identify the source row."""
+"""`file` is the number of the scan, `action` a `HitAction`; `part` and `row` identify the source row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,12 @@ class MatchResult:
     hits: Hits
 
 
-def hit_batch(file: int, row_group: int, positions: Numbers, rows: Numbers, offsets: Numbers) -> pa.RecordBatch:
+def hit_batch(
+    file: int, row_group: int, positions: Numbers, actions: Numbers, rows: Numbers, offsets: Numbers
+) -> pa.RecordBatch:
     """Hits of one row group; `rows` are source rows, counted over all parts."""
     part = np.searchsorted(offsets, rows, side="right") - 1
-    columns = [np.full(len(rows), file), np.full(len(rows), row_group), positions, part, rows - offsets[part]]
+    columns = [np.full(len(rows), file), np.full(len(rows), row_group), positions, actions, part, rows - offsets[part]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, HITS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=HITS)
 
@@ -94,32 +98,42 @@ def _distinct(numbers: Numbers) -> frozenset[int]:
     return frozenset(np.unique(numbers).tolist())
 
 
-def replaced_rows(spool: Spool, hits: pa.Table) -> pa.Table:
-    """The file, row group and position of each hit, then the columns of its source row. Hits must be sorted by part.
+def changes_of_hits(spool: Spool, hits: pa.Table) -> pa.Table:
+    """The file, row group, position and action of each hit, then the columns that its source row changes.
 
-    Columns are addressed by position: source columns may have any name.
+    Hits must be sorted by part. Only updates need the values of the source row; for others they are null. Columns are
+    addressed by position: source columns may have any name.
     """
-    parts = hits.column("part").to_numpy()
+    parts, updates = hits.column("part").to_numpy(), hits.column("action").to_numpy() == HitAction.UPDATE
     assert bool((parts[:-1] <= parts[1:]).all()), "hits are sorted by part"
     tables = []
     for number in np.unique(parts).tolist():
-        here = hits.filter(pa.array(parts == number)) if len(spool.parts) > 1 else hits
-        rows = spool.take(number, here.column("row").to_numpy())
-        names = [*HITS.names[:3], *rows.column_names]
-        tables.append(pa.table([*here.columns[:3], *rows.columns], names=names))
+        here, updated = hits, updates
+        if len(spool.parts) > 1:
+            here, updated = hits.filter(pa.array(parts == number)), updates[parts == number]
+        rows = spool.take(number, here.column("row").to_numpy()[updated]).select(spool.shape.updated_columns)
+        if not updated.all():
+            rows = rows.take(pa.array(np.cumsum(updated) - 1, mask=~updated))
+        tables.append(pa.table([*here.columns[:4], *rows.columns], names=[*HITS.names[:4], *rows.column_names]))
     return pa.concat_tables(tables)
 
 
-def new_rows(spool: Spool, hits: Hits | None, part: int) -> Iterator[pa.Table]:
-    """Rows of a part whose key is not in the target; without hits, all rows."""
+def rows_to_insert(spool: Spool, hits: Hits | None, part: int, actions: Actions) -> Iterator[pa.Table]:
+    """Rows of a part that go to new files: rows with a new key, and rows that move; without hits, all rows."""
     if hits is None:
-        yield from spool.read(part)
+        yield from (write_rows(table, spool.shape) for table in spool.read(part))
         return
-    is_new = np.ones(spool.parts[part].rows, dtype=bool)
-    is_new[hits.read(parts=[part]).column("row").to_numpy()] = False
+    here = hits.read(parts=[part])
+    rows, hit_actions = here.column("row").to_numpy(), here.column("action").to_numpy()
+    inserted = np.full(spool.parts[part].rows, actions.inserts)
+    inserted[rows] = False
+    inserted[rows[hit_actions == HitAction.MOVE]] = True
+    inserted[rows[(hit_actions == HitAction.UPDATE) | (hit_actions == HitAction.SKIP)]] = False
     start = 0
     for table in spool.read(part):
-        mask = is_new[start : start + table.num_rows]
+        mask = inserted[start : start + table.num_rows]
         start += table.num_rows
         if mask.any():
-            yield table if mask.all() else table.filter(pa.array(mask))
+            chosen = write_rows(table if mask.all() else table.filter(pa.array(mask)), spool.shape)
+            if chosen.num_rows:
+                yield chosen

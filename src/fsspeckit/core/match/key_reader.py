@@ -25,24 +25,31 @@ from fsspeckit.core.values.calendars import from_file_calendar
 
 @dataclass(frozen=True, slots=True)
 class KeyBatch:
-    """Canonical key and partition columns of one row group, in row order."""
+    """Canonical key and partition columns of one row group, in row order, and its sequence (`keys.ordered`)."""
 
     row_group: int
     keys: list[pa.Array]
     partitions: list[pa.Array]
+    sequence: list[pa.Array]
 
 
 def read_keys(location: Location, scan: Scan, shape: Shape) -> Iterator[KeyBatch]:
-    """The key columns of the scanned row groups, and the partition columns if a key could move."""
-    compared = () if shape.partition_in_key else shape.partitions
+    """The key columns of the scanned row groups, the partition columns if a key could move, and the sequence."""
+    compared, sequence = shape.compared_partitions, shape.sequence
     location.expect(scan.footer.info)
     with open_planned(location, scan.footer) as file:
         for group in scan.row_groups:
             rows = scan.footer.row_groups[group].rows
             read = _ColumnReader(location, scan.footer, file, group, rows, shape)
-            names = list(dict.fromkeys([*shape.keys, *compared]))
+            names = list(dict.fromkeys([*shape.keys, *compared, *sequence]))
             columns = dict(zip(names, read(names), strict=True))
-            yield KeyBatch(group, [columns[k] for k in shape.keys], [columns[p] for p in compared])
+            identities = {name: keys.canonical(columns[name]) for name in (*shape.keys, *compared)}
+            yield KeyBatch(
+                group,
+                [identities[name] for name in shape.keys],
+                [identities[name] for name in compared],
+                [keys.ordered(columns[name]) for name in sequence],
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +61,13 @@ class _ColumnReader:
     rows: int
     shape: Shape
 
-    def __call__(self, names: Sequence[str]) -> list[pa.Array]:
+    def __call__(self, names: Sequence[str]) -> list[Any]:
         stored = [n for n in names if self._is_stored(n)]
         table = read_row_group(self.location, self.footer.path, self.file, self.group, stored)
         dates = [n for n in stored if pa.types.is_date(table.schema.field(n).type)]  # `conform` corrects instants
         for name, column in zip(dates, self._corrected(table.select(dates)).columns, strict=True):
             table = table.set_column(table.schema.get_field_index(name), name, column)
-        return [keys.canonical(self._column(name, table)) for name in names]
+        return [self._column(name, table) for name in names]
 
     def _corrected(self, table: pa.Table) -> pa.Table:
         return from_file_calendar(table, self.footer.calendar, self.location.show(self.footer.path))
@@ -81,6 +88,6 @@ class _ColumnReader:
             return arrays.cast(arrays.plain(table.column(name)), dtype)
         except arrays.ValueDoesNotFit as error:
             raise SchemaMismatchError(
-                f"Key column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
+                f"Column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
                 f"target's common type {dtype} cannot hold. Bring the files to one type first."
             ) from None

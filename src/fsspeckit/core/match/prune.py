@@ -84,9 +84,12 @@ def prune(files: Footers, shape: Shape, profile: Profile, partitions: PartitionM
             pruned[number] = Pruned((), "no rows")
     for number, groups in _survivors(files, shape, profile).items():
         pruned[number] = Pruned(tuple(groups), "statistics admit source keys")
+    if not shape.partitions_given:
+        return pruned
+    source_partitions = profile.partitions | profile.delete_partitions
     for number, footer in enumerate(files if partitions.columns else ()):
         values = partitions.values(footer)
-        if values is None or _partition_might_match(values, profile.partitions):
+        if values is None or _partition_might_match(values, source_partitions):
             continue
         if shape.partition_in_key:
             pruned[number] = Pruned((), "partition holds no source row")

@@ -13,13 +13,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.match.hits import Hits, replaced_rows
+from fsspeckit.core.actions import HitAction, MatchedRows
+from fsspeckit.core.match.hits import Hits, changes_of_hits
 from fsspeckit.core.model import Match, Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.rewrite.file import rewrite_file
-from fsspeckit.core.rewrite.job import Job, RowGroupChange
+from fsspeckit.core.rewrite.job import FileChanges, Job, RowGroupChange
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
-from fsspeckit.core.rows.spool import PART_BYTES, Spool
+from fsspeckit.core.rows.spool import PART_BYTES, Numbers, Spool
 from fsspeckit.core.rows.store import unique_name
 from fsspeckit.core.storage import Location
 
@@ -87,8 +88,11 @@ def _tasks(
     for batch in _file_batches(parallelism, hits, jobs, shrinking=spool.of_one_process):
         first, new_bytes = bucket, 0
         for number, job in batch:
-            for group in job.changed_groups:
-                group_bytes = max(1, row_bytes * match.rows[job.footer.path][group])
+            for group in job.changed_groups if job.row_filter is None else ():
+                if group in job.deleted_groups:
+                    continue
+                matched = match.groups.get(job.footer.path, {}).get(group, MatchedRows())
+                group_bytes = max(1, row_bytes * matched.total)
                 if new_bytes and new_bytes + group_bytes > BUCKET_BYTES:
                     bucket, new_bytes = bucket + 1, 0
                 buckets[number, group] = bucket
@@ -139,7 +143,7 @@ def _send(
     matched, row_buckets = matched.filter(pa.array(wanted)), row_buckets[wanted]
     count = max(1, PART_BYTES * spool.rows // max(1, spool.bytes))  # one source row may replace many
     for start in range(0, len(row_buckets), count):
-        rows = replaced_rows(spool, matched.slice(start, count))
+        rows = changes_of_hits(spool, matched.slice(start, count))
         yield from by_bucket(rows, row_buckets[start : start + count])
 
 
@@ -159,39 +163,65 @@ def _receive(
         if not spool.of_one_process:  # Spark may run a task again, or twice at the same time
             job = replace(job, staged=unique_name(job.staged))
         file_pool = pool.part(threads.get(job.footer.path, 1))
-        rewritten.append(rewrite_file(location, shape, job, FileRows(received, number), file_pool))
+        changes: FileChanges = FileRows(received, number, job)
+        rewritten.append(rewrite_file(location, shape, job, changes, file_pool))
     return rewritten
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupHits:
+    """The hits of one row group in the order of their positions, with the new values of updated rows."""
+
+    positions: Numbers
+    actions: Numbers
+    rows: pa.Table
+
+    def change(self, missing_from: int | None) -> RowGroupChange:
+        """The change of a row group; of `missing_from` rows in all, those without a hit are deleted too."""
+        updated = self.actions == HitAction.UPDATE
+        deleted = (self.actions == HitAction.DELETE) | (self.actions == HitAction.MOVE)
+        if missing_from is not None:
+            removed = np.ones(missing_from, dtype=bool)
+            removed[self.positions[~deleted]] = False
+            gone = np.flatnonzero(removed)
+        else:
+            gone = self.positions[deleted]
+        rows = self.rows if updated.all() else self.rows.filter(pa.array(updated))
+        return RowGroupChange(self.positions[updated], rows, gone)
 
 
 @dataclass
 class _ReceivedRows:
-    """New rows by row group. The last bucket is kept, as its row groups are rewritten one after the other."""
+    """Hits by row group. The last bucket is kept, as its row groups are rewritten one after the other."""
 
     buckets: Mapping[RowGroupId, int]
     read: Read
     bucket: int = -1
-    changes: dict[RowGroupId, RowGroupChange] = field(default_factory=dict)
+    hits: dict[RowGroupId, _GroupHits] = field(default_factory=dict)
 
-    def change(self, row_group: RowGroupId) -> RowGroupChange:
+    def group(self, row_group: RowGroupId) -> _GroupHits:
         if self.buckets[row_group] != self.bucket:
-            self.changes.clear()  # before the next bucket is read, to free the memory
+            self.hits.clear()  # before the next bucket is read, to free the memory
             self.bucket = self.buckets[row_group]
             table = self.read(self.bucket)
-            assert table is not None, "a changed row group has new rows"
-            self.changes = _by_row_group(table)
-        return self.changes[row_group]
+            assert table is not None, "a changed row group has hits"
+            self.hits = _by_row_group(table)
+        return self.hits[row_group]
 
 
-def _by_row_group(table: pa.Table) -> dict[RowGroupId, RowGroupChange]:
-    """The rows of a bucket as changes, by row group and in the order of their positions."""
-    files, groups, positions = (table.column(i).to_numpy() for i in range(3))
+def _by_row_group(table: pa.Table) -> dict[RowGroupId, _GroupHits]:
+    """The hits of a bucket by row group, in the order of their positions."""
+    files, groups, positions, actions = (table.column(i).to_numpy() for i in range(4))
     order = np.lexsort((positions, groups, files))
-    rows = table.select(range(3, table.num_columns))
+    rows = table.select(range(4, table.num_columns))
     if not (order == np.arange(len(order))).all():
-        rows, files, groups, positions = rows.take(pa.array(order)), files[order], groups[order], positions[order]
+        rows, actions = rows.take(pa.array(order)), actions[order]
+        files, groups, positions = files[order], groups[order], positions[order]
     borders = np.flatnonzero((np.diff(files) != 0) | (np.diff(groups) != 0)) + 1
     return {
-        (int(files[start]), int(groups[start])): RowGroupChange(positions[start:end], rows.slice(start, end - start))
+        (int(files[start]), int(groups[start])): _GroupHits(
+            positions[start:end], actions[start:end], rows.slice(start, end - start)
+        )
         for start, end in pairwise([0, *borders.tolist(), len(order)])
     }
 
@@ -202,6 +232,8 @@ class FileRows:
 
     received: _ReceivedRows
     file: int
+    job: Job
 
     def row_group(self, group: int) -> RowGroupChange:
-        return self.received.change((self.file, group))
+        rows = self.job.footer.row_groups[group].rows if self.job.delete_missing else None
+        return self.received.group((self.file, group)).change(rows)

@@ -5,6 +5,7 @@ The aim is few files, few of them small, and no task with most of the work.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,16 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.actions import PRESETS, Actions
 from fsspeckit.core.dataset.ledger import Ledger
 from fsspeckit.core.dataset.partitions import PartitionMap
-from fsspeckit.core.match.hits import Hits, new_rows
+from fsspeckit.core.match.hits import Hits, rows_to_insert
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
 from fsspeckit.core.parquet.layout import Layout, template_layout
 from fsspeckit.core.parquet.writer import NewFileWriter
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Spool, numbered_partitions
 from fsspeckit.core.storage import Location
-from fsspeckit.core.values import keys
+from fsspeckit.core.values import arrays, keys
 
 Share = tuple[tuple[Any, ...], int]
 """A partition, and the number of a part with rows of it."""
@@ -31,7 +33,10 @@ Share = tuple[tuple[Any, ...], int]
 
 @dataclass(frozen=True)
 class NewFiles:
-    """How new rows are written. `template` is a file of the target whose layout new files get, if there is one."""
+    """How new rows are written: all source rows, or those that `actions` insert.
+
+    `template` is a file of the target whose layout new files get, if there is one.
+    """
 
     shape: Shape
     partitions: PartitionMap
@@ -39,6 +44,7 @@ class NewFiles:
     options: WriteOptions
     template: Footer | None = None
     ledger: Ledger = field(default_factory=dict)
+    actions: Actions = PRESETS["insert"]
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should be next to each other."""
@@ -46,10 +52,19 @@ class NewFiles:
         may_be_nullable = self.template is not None and self.template.by_spark
         nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
         with NewFileWriter(location.storage, self.staging, layout, self.options, nullable_layout) as files:
-            for table in tables:
+            for table in map(self._complete, tables):
                 for folder, rows in self.by_folder(table):
                     files.write(folder, rows)
             return files.finish()
+
+    def _complete(self, table: pa.Table) -> pa.Table:
+        """With null in the columns that source rows do not have, in the order of the shape."""
+        names, rows = self.shape.schema.names, table.num_rows
+        if table.column_names == names:
+            return table
+        given = dict(zip(table.column_names, table.columns, strict=True))
+        types = {name: arrays.plain_type(self.shape.schema.field(name).type) for name in names}
+        return pa.table([given.get(name, arrays.null_array(rows, types[name])) for name in names], names=names)
 
     def write_empty(self, location: Location, folder: str) -> list[Staged]:
         """Write one file without rows, which keeps the schema."""
@@ -84,7 +99,7 @@ class NewFiles:
 def insert_rows(
     runner: Runner, location: Location, spool: Spool, hits: Hits | None, count: int, files: NewFiles
 ) -> list[Staged]:
-    """Write the `count` rows that matched no key, or all rows if there are no hits.
+    """Write the `count` rows with a new key or another partition, or all rows if there are no hits.
 
     If the target is partitioned, or if few of many rows are new, rows are exchanged first: rows of one partition go to
     one task, and few rows to few files. Otherwise each part is written where it is.
@@ -99,7 +114,7 @@ def insert_rows(
         staged = runner.map(step, write, groups, lambda group: sum(spool.parts[p].bytes for p in group))
     else:
         tasks, buckets = _tasks(spool, new_bytes)
-        send, receive = partial(_send, spool, hits, buckets), partial(_receive, location, files)
+        send, receive = partial(_send, spool, hits, buckets, files.actions), partial(_receive, location, files)
         staged = runner.exchange(step, spool, send, receive, tasks)
     return [file for files in staged for file in files]
 
@@ -145,23 +160,47 @@ def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
     return shares
 
 
+def count_by_folder(runner: Runner, spool: Spool, hits: Hits, count: int, files: NewFiles) -> dict[str, int]:
+    """How many of the `count` rows that are inserted go to which folder."""
+    if not count:
+        return {}
+    if not files.partitions.columns:
+        return {"": count}
+    step, parts = Step("insert", count, spool.bytes), list(range(len(spool.parts)))
+    counted = runner.map(step, partial(_count, spool, hits, files), parts, lambda part: spool.parts[part].bytes)
+    return dict(sorted(sum(counted, Counter[str]()).items()))
+
+
 # -- tasks: `_send` runs where the rows are, `_receive` where files are written
+
+
+def _count(spool: Spool, hits: Hits, files: NewFiles, part: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for table in rows_to_insert(spool, hits, part, files.actions):
+        counts.update({folder: rows.num_rows for folder, rows in files.by_folder(table)})
+    return counts
 
 
 def _write_parts(
     location: Location, spool: Spool, hits: Hits | None, files: NewFiles, parts: Sequence[int]
 ) -> list[Staged]:
-    return files.write(location, (table for part in parts for table in new_rows(spool, hits, part)))
+    tables = (table for part in parts for table in rows_to_insert(spool, hits, part, files.actions))
+    return files.write(location, tables)
 
 
 def _send(
-    spool: Spool, hits: Hits | None, buckets: Mapping[Share, int], parts: Sequence[int], only: range | None
+    spool: Spool,
+    hits: Hits | None,
+    buckets: Mapping[Share, int],
+    actions: Actions,
+    parts: Sequence[int],
+    only: range | None,
 ) -> Bucketed:
     """New rows by the bucket of their partition, batch by batch: a whole part may not fit into memory several times."""
     for part in parts:
         own = {buckets[partition, part] for partition in spool.parts[part].partitions}
         if only is None or not own.isdisjoint(only):
-            for table in new_rows(spool, hits, part):
+            for table in rows_to_insert(spool, hits, part, actions):
                 codes, partitions = numbered_partitions(table, spool.shape)
                 row_buckets = np.array([buckets[partition, part] for partition in partitions], dtype=np.int64)[codes]
                 bucketed = by_bucket(table, row_buckets)

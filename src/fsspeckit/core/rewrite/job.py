@@ -36,7 +36,9 @@ class Job:
     `as_new_files` writes new files with new names and sizes instead. `ledger` is added to the key-value metadata.
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
     are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
-    gets new types and columns. `deletes`: changes may delete rows.
+    gets new types and columns. `deletes`: changes may delete rows. `deleted_groups` lose all rows; they are not asked
+    for their changes. `delete_missing` deletes the rows that have no hit, `row_filter` those that it selects. If all rows
+    go, the file is removed, or with `keep_empty` a file without rows is staged.
     """
 
     footer: Footer
@@ -52,6 +54,10 @@ class Job:
     added: Mapping[str, Footer | None] = field(default_factory=dict)
     only_types: bool = False
     deletes: bool = False
+    deleted_groups: frozenset[int] = frozenset()
+    delete_missing: bool = False
+    row_filter: Any | None = None
+    keep_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,22 @@ from fsspeckit.core.model import Shape
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import Numbers, Part, PartWriter, Spool, canonical_keys
 from fsspeckit.core.rows.store import Store
+from fsspeckit.core.validate import RowOrder
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.equality import identical_rows
 
 
-def one_row_per_key(runner: Runner, spool: Spool, order_by: Sequence[str]) -> Spool:
+def one_row_per_key(runner: Runner, spool: Spool, order: RowOrder) -> Spool:
     """Keys are hashed into buckets that fit in memory, and each bucket is reduced by itself.
 
     Null is least and NaN greatest. Rows that tie for the greatest must be identical.
     """
     buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // BUCKET_BYTES))
     tasks = [Task(n, range(n, n + 1), spool.bytes // buckets, 4 * spool.bytes // buckets) for n in range(buckets)]
-    send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, tuple(order_by))
+    send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, order)
     outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
     samples = [sample for _, sample in sorted(placed for *_, differing in outcomes for placed in differing)[:5]]
-    validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order_by)
+    validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order)
     return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
 
 
@@ -69,14 +70,14 @@ def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _receive(
-    shape: Shape, store: Store, order_by: tuple[str, ...], bucket: int, read: Read
+    shape: Shape, store: Store, order: RowOrder, bucket: int, read: Read
 ) -> tuple[tuple[Part, ...], int, tuple[tuple[int, tuple[Any, ...]], ...]]:
     """The parts that stay, the number of keys with differing ties, and some of these keys with their row numbers."""
     arrived = read(bucket)
     if arrived is None:
         return (), 0, ()
     places, table = arrived.column(0).to_numpy(), arrived.select(range(1, arrived.num_columns))
-    rows, ties = _reduced(table, shape, order_by)
+    rows, ties = _reduced(table, shape, order)
     writer = PartWriter(store, shape)
     writer.write(rows)
     first = sorted(ties, key=lambda row: places[row])[:5]
@@ -84,19 +85,23 @@ def _receive(
     return writer.finish(), len(ties), tuple(zip(places[first].tolist(), samples, strict=True))
 
 
-def _reduced(table: pa.Table, shape: Shape, order_by: Sequence[str]) -> tuple[pa.Table, list[int]]:
+def _reduced(table: pa.Table, shape: Shape, order: RowOrder) -> tuple[pa.Table, list[int]]:
     """One row per key, in the order of the keys' first rows; and one row of each key whose ties differ."""
     columns = canonical_keys(table, shape)
     codes = keys.KeyIndex([columns.column(f"k{i}") for i in range(len(shape.keys))]).groups()
-    best = _greatest(table, codes, order_by)
+    best = _greatest(table, codes, order.columns)
     winner = best[codes]
     tied = np.ones(table.num_rows, dtype=bool)
-    for name in order_by:
+    for name in order.columns:
         column = keys.canonical(table.column(name))
         tied &= ~keys.differ(column, column.take(pa.array(winner)))
+    if shape.deletes is not None:  # two deletes of one key and sequence are identical
+        is_delete = table.column(shape.deletes.flag).to_numpy()
+        tied &= ~(is_delete & is_delete[winner])
     rows = np.flatnonzero(tied & (winner != np.arange(table.num_rows)))
     _, first = np.unique(codes, return_index=True)
-    return table.take(pa.array(best[codes[np.sort(first)]])), _differing(table, rows, winner[rows])
+    reduced = table.take(pa.array(best[codes[np.sort(first)]]))
+    return reduced, [] if order.ties_are_equal else _differing(table, rows, winner[rows])
 
 
 def _greatest(table: pa.Table, codes: Numbers, order_by: Sequence[str]) -> Numbers:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsspeckit.core.dataset.partitions import identities
 from fsspeckit.core.model import Shape
 from fsspeckit.core.rows.store import BatchFile, BatchFileWriter, LocalStore, Store, one_batch
 from fsspeckit.core.values import arrays, keys, schema
+from fsspeckit.core.values.conform import conform
 from fsspeckit.core.values.keys import Intervals, merge_intervals
 from fsspeckit.core.values.unify import columns_to_retype
 
@@ -42,9 +44,13 @@ class Part:
     nulls: tuple[int, ...]
     intervals: tuple[Intervals | None, ...]
     partitions: Mapping[tuple[Any, ...], int]
-    """Rows by partition; without partition columns all rows are in `()`."""
+    """Rows to write, by partition; without partition columns all rows are in `()`."""
     columns_to_retype: frozenset[str] = frozenset()
     """The columns with a value that the type of one of the target's files cannot hold."""
+    delete_rows: int = 0
+    delete_partitions: frozenset[tuple[Any, ...]] = frozenset()
+    """The partitions of delete rows, if the key has all partition columns."""
+    null_sequences: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -109,7 +115,7 @@ class Spool:
             yield pa.Table.from_batches([batch])
 
     def read_keys(self, part: int) -> Iterator[pa.RecordBatch]:
-        """Canonical key columns `k0`, `k1` …, and partition columns `p0`, `p1` … if a key could move."""
+        """The columns of `canonical_keys`."""
         return self.store.read(self.parts[part].keys_file)
 
     def all_keys(self) -> dict[str, pa.Array]:
@@ -120,9 +126,7 @@ class Spool:
 
     @property
     def key_schema(self) -> pa.Schema:
-        names = dict.fromkeys([*self.shape.keys, *self.shape.partitions])
-        columns = schema.plain_schema(self.shape.schema.field(name) for name in names)
-        return canonical_keys(columns.empty_table(), self.shape).schema
+        return canonical_keys(empty_rows(self.shape), self.shape).schema
 
     def take(self, part: int, rows: Numbers) -> pa.Table:
         """Rows of a part by their numbers, in any order; only the batches that hold one are read."""
@@ -140,7 +144,7 @@ class Spool:
             for number, batch in zip(touched, batches, strict=True)
         ]
         if not tables:
-            return schema.plain_schema(self.shape.schema).empty_table()
+            return empty_rows(self.shape)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return pa.concat_tables(tables).take(pa.array(back))
@@ -163,7 +167,7 @@ class PartWriter:
         self._done: list[Part] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows that `schema.conform` has cast to the shape."""
+        """Add rows that `values.conform` has cast to the shape."""
         for piece in pieces(rows):
             if self._open is None:
                 self._open = _OpenPart(self._shape, self._store.writer("rows"), self._store.writer("keys"))
@@ -200,6 +204,8 @@ class _OpenPart:
         self.nulls = [0] * len(self.shape.keys)
         self.intervals: list[Intervals | None] = [[] for _ in self.shape.keys]
         self.columns_to_retype: set[str] = set()
+        self.delete_rows, self.delete_partitions = 0, set[tuple[Any, ...]]()
+        self.null_sequences = [0] * len(self.shape.sequence)
 
     def write(self, rows: pa.Table) -> None:
         self.rows.write(one_batch(rows))
@@ -210,9 +216,17 @@ class _OpenPart:
         for i, name in enumerate(self.shape.keys):
             self.nulls[i] += rows.column(name).null_count
             self.intervals[i] = merge_intervals([self.intervals[i], keys.intervals(rows.column(name))])
-        self.partitions.update(_rows_by_partition(rows, self.shape))
-        undecided = {name: types for name, types in self.shape.mixed.items() if name not in self.columns_to_retype}
-        self.columns_to_retype |= columns_to_retype(rows, undecided)
+        for i, name in enumerate(self.shape.sequence):
+            self.null_sequences[i] += rows.column(name).null_count
+        written, deletes = write_rows(rows, self.shape), self.shape.deletes
+        self.partitions.update(_rows_by_partition(written, self.shape))
+        if deletes is not None:
+            self.delete_rows += rows.num_rows - written.num_rows
+            if self.shape.partition_in_key:
+                self.delete_partitions.update(_rows_by_partition(rows.filter(rows.column(deletes.flag)), self.shape))
+        retyped, mixed = self.columns_to_retype, self.shape.mixed
+        undecided = {name: mixed[name] for name in mixed if name not in retyped and name in rows.column_names}
+        retyped |= columns_to_retype(rows, undecided)
 
     def close(self) -> Part:
         intervals = tuple(_bounded(cover) for cover in self.intervals)
@@ -223,6 +237,9 @@ class _OpenPart:
             intervals,
             dict(self.partitions),
             frozenset(self.columns_to_retype),
+            self.delete_rows,
+            frozenset(self.delete_partitions),
+            tuple(self.null_sequences),
         )
 
 
@@ -255,16 +272,32 @@ class _WrittenBatches:
 
 
 def canonical_keys(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
-    """Key columns `k0`, `k1` …, and partition columns `p0`, `p1` … if a key could move."""
-    compared = () if shape.partition_in_key else shape.partitions
+    """Key columns `k0`, `k1` …; partition columns `p0`, `p1` … if a key could move; the sequence `q0`, `q1` … in a form
+    that keeps its order; and `d` for delete rows."""
     columns = {f"k{i}": keys.canonical(rows.column(name)) for i, name in enumerate(shape.keys)}
-    columns |= {f"p{i}": keys.canonical(rows.column(name)) for i, name in enumerate(compared)}
+    columns |= {f"p{i}": keys.canonical(rows.column(name)) for i, name in enumerate(shape.compared_partitions)}
+    columns |= {f"q{i}": keys.ordered(rows.column(name)) for i, name in enumerate(shape.sequence)}
+    if shape.deletes is not None:
+        columns["d"] = arrays.one_array(rows.column(shape.deletes.flag))
     return pa.RecordBatch.from_pydict(columns or {"none": pa.nulls(rows.num_rows)})
+
+
+def empty_rows(shape: Shape) -> pa.Table:
+    """A table like those of the spool, without rows."""
+    table = schema.plain_schema(shape.schema.field(name) for name in shape.source_columns).empty_table()
+    return table if shape.deletes is None else table.append_column(shape.deletes.flag, pa.array([], pa.bool_()))
+
+
+def write_rows(rows: pa.Table, shape: Shape) -> pa.Table:
+    """The rows that are not delete rows."""
+    if shape.deletes is None:
+        return rows
+    return rows.filter(pc.invert(rows.column(shape.deletes.flag)))
 
 
 def _rows_by_partition(rows: pa.Table, shape: Shape) -> dict[tuple[Any, ...], int]:
     """Rows by partition; partitions are comparable values."""
-    if not shape.partitions:
+    if not shape.partitions or not shape.partitions_given:
         return {(): rows.num_rows} if rows.num_rows else {}
     codes, partitions = numbered_partitions(rows, shape)
     return dict(zip(partitions, np.bincount(codes).tolist(), strict=True))
@@ -293,7 +326,7 @@ def conformed(tables: Iterable[pa.Table], shape: Shape) -> Iterator[pa.Table]:
     for piece in (piece for table in tables for piece in pieces(table)):
         waiting.append(piece)
         if sum(t.num_rows for t in waiting) >= BATCH_ROWS or sum(t.nbytes for t in waiting) >= BATCH_BYTES:
-            yield schema.conform(pa.concat_tables(waiting), shape)
+            yield conform(pa.concat_tables(waiting), shape)
             waiting = []
     if waiting:
-        yield schema.conform(pa.concat_tables(waiting), shape)
+        yield conform(pa.concat_tables(waiting), shape)

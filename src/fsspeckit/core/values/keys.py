@@ -81,6 +81,35 @@ def canonical(column: Any) -> pa.Array:
     return array.cast(pa.large_binary())
 
 
+def ordered(column: Any) -> pa.Array:
+    """A plain column as `int64` or `large_binary`, in the order of its values: NaN is greatest, null stays null.
+
+    Equal values are equal here too. Arrow, DuckDB and Spark compare both types in the same way.
+    """
+    array = arrays.one_array(column)
+    result, dtype = canonical(array), array.type
+    if t.is_floating(dtype):  # of negative numbers, the bits of greater ones are smaller
+        return pc.if_else(pc.less(result, 0), pc.bit_wise_xor(result, 2**63 - 1), result)
+    if dtype == pa.uint64():
+        return pc.bit_wise_xor(result, -(2**63))
+    if t.is_decimal(dtype):
+        return _big_endian(array)
+    return result
+
+
+def _big_endian(array: pa.Array) -> pa.Array:
+    """Decimals as bytes of equal length, the sign first: 0 is negative, 1 is not."""
+    width = array.type.byte_width
+    filled = pc.coalesce(array, pa.scalar(0, array.type))
+    little = np.frombuffer(filled.buffers()[1], dtype=np.uint8)[filled.offset * width :][: len(array) * width]
+    big = little.reshape(-1, width)[:, ::-1].copy()
+    if len(big):
+        big[:, 0] ^= 0x80
+    values = pa.Array.from_buffers(pa.binary(width), len(array), [None, pa.py_buffer(big.tobytes())])
+    null = pa.scalar(None, pa.large_binary())
+    return pc.if_else(array.is_valid(), values.cast(pa.binary()).cast(pa.large_binary()), null)
+
+
 def order_values(column: Any) -> list[Any]:
     """A plain column as comparable Python values; null is None."""
     array = arrays.one_array(column)

@@ -16,7 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
-from fsspeckit.core.model import MergePlan, MergeResult, MergeStrategy, WriteResult
+from fsspeckit.core.model import MergeStrategy
+from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql

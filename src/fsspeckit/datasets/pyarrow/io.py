@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from fsspeckit.core.model import MergeResult, MergeStrategy, WriteResult
+from fsspeckit.core.model import MergeStrategy
+from fsspeckit.core.reports import MergeResult, WriteResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import TableIO
 from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions

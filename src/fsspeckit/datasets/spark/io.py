@@ -13,8 +13,9 @@ from fsspeckit.core import validate
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.model import FileInfo, MergePlan, MergeResult, MergeStrategy
+from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
+from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (

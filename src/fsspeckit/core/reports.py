@@ -1,0 +1,145 @@
+"""What callers get: the result of a merge or a write, and the plan of a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Operation = Literal["rewritten", "inserted", "preserved"]
+Action = Literal["rewrite", "scan", "guard", "prune"]
+
+
+@dataclass
+class MergeFileMetadata:
+    """One file after a merge or a write."""
+
+    path: str
+    row_count: int
+    operation: Operation
+    size_bytes: int | None = None
+
+
+@dataclass
+class MergeResult:
+    """What a merge did: exact counts, and what happened to each file of the data set.
+
+    `files` has all files of the data set after the merge; `rewritten_files`, `inserted_files` and `preserved_files` are
+    their paths by operation, and `removed_files` are paths that no longer exist.
+    `bytes_copied` were copied from old files without decoding, `bytes_encoded` are all other bytes that were written.
+    `spliced_files` is the number of files rewritten with unchanged row groups and columns copied as bytes;
+    `reencoded_files` were decoded and encoded completely, and the logger `fsspeckit.rewrite` gives the reason (INFO).
+    `retyped_columns` had different types in different files, and have the given type in all files since this merge;
+    `retyped_files` were rewritten for that reason only, without a changed row.
+    `skipped` target rows stayed because the source's row is older (`sequence_by`). `moved` rows went to another
+    partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
+    that was not compared, as in a full rewrite by `full_merge`.
+    """
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str] = field(default_factory=list)
+    inserted_files: list[str] = field(default_factory=list)
+    preserved_files: list[str] = field(default_factory=list)
+    removed_files: list[str] = field(default_factory=list)
+    bytes_copied: int = 0
+    bytes_encoded: int = 0
+    spliced_files: int = 0
+    reencoded_files: int = 0
+    retyped_files: list[str] = field(default_factory=list)
+    retyped_columns: dict[str, str] = field(default_factory=dict)
+    skipped: int = 0
+    moved: int = 0
+    changed: int | None = None
+
+    @property
+    def total(self) -> int:
+        """The number of rows after the merge; another name of `target_count_after`."""
+        return self.target_count_after
+
+
+@dataclass
+class WriteResult:
+    """What `write_dataset` wrote.
+
+    `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
+    that their own type could not hold.
+    """
+
+    mode: str
+    rows: int
+    files: list[MergeFileMetadata]
+    removed_files: list[str] = field(default_factory=list)
+    retyped_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """What the merge does with one file, and why.
+
+    - `rewrite`: contains rows to update or delete; or none, and takes the common type of a column
+    - `scan`: its key columns were read, and no row has to be replaced
+    - `guard`: is in another partition; its key columns were read to find keys that would move
+    - `prune`: partition values or statistics prove that it contains no source key
+
+    `matched_rows` have a key of the source. `updated_rows` are replaced, `deleted_rows` removed, and `skipped_rows`
+    stay because the source's row is older.
+    """
+
+    path: str
+    action: Action
+    reason: str
+    rows: int
+    bytes: int
+    row_groups: int
+    scanned_row_groups: int = 0
+    matched_rows: int = 0
+    updated_rows: int = 0
+    deleted_rows: int = 0
+    skipped_rows: int = 0
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """What a merge would do: exact counts, and the action for each file with its reason.
+
+    `retyped_columns` have different types in different files now, and would have the given type in all files.
+
+    `bytes_copied` estimates how many bytes of the rewritten files would at least be copied, because their row groups
+    contain no matched row; at most `bytes_encoded` would be encoded again. New rows are not included.
+
+    `new_rows` are the rows of new files by folder (`""` if the data set is not partitioned). `new_partitions` are
+    folders that do not exist yet, `emptied_partitions` those that lose their last file.
+    """
+
+    strategy: str
+    key_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    source_count: int
+    target_count_before: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: tuple[FilePlan, ...]
+    hints: tuple[str, ...] = ()
+    bytes_copied: int = 0
+    bytes_encoded: int = 0
+    retyped_columns: Mapping[str, str] = field(default_factory=dict)
+    skipped: int = 0
+    moved: int = 0
+    new_rows: Mapping[str, int] = field(default_factory=dict)
+    new_partitions: tuple[str, ...] = ()
+    emptied_partitions: tuple[str, ...] = ()
+
+    @property
+    def target_count_after(self) -> int:
+        return self.target_count_before + self.inserted - self.deleted
+
+    def by_action(self, action: Action) -> tuple[FilePlan, ...]:
+        return tuple(f for f in self.files if f.action == action)

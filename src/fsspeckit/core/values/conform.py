@@ -1,0 +1,116 @@
+"""The cast of source rows to the shape of the merge."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.model import DeleteRows, Shape
+from fsspeckit.core.values import arrays, calendars, nested, zones
+from fsspeckit.core.values.calendars import Calendar
+from fsspeckit.core.values.schema import plain_schema
+from fsspeckit.core.values.shape import assumed_type
+
+_NULLABLE_ADVICE = "Fill it, or rewrite the data set with a nullable column (write_dataset, mode='overwrite')."
+
+
+def conform(table: pa.Table, shape: Shape) -> pa.Table:
+    """The source in the column order and plain types of the shape. `SchemaMismatchError` if a value does not fit.
+
+    Delete rows are marked in a column of their own. Only their key and sequence are cast; other columns are null.
+    """
+    is_delete = None if shape.deletes is None else _is_delete(table.column(shape.deletes.column), shape.deletes)
+    table = table.select(shape.source_columns)
+    if is_delete is not None:
+        table = _cleared(table, is_delete, {*shape.keys, *shape.sequence})
+    table = calendars.from_file_calendar(table, Calendar.of(table.schema.metadata), "the source")
+    for name, path in shape.old_instants.items():
+        calendars.from_file_calendar(table.select([name]), Calendar(dates=True, int96=True), path)
+    fields = [shape.schema.field(name) for name in shape.source_columns]
+    delete_rows = 0 if is_delete is None else is_delete.sum()
+    columns = [_conformed(table.column(f.name), f, shape, int(delete_rows)) for f in fields]
+    plain = pa.table(columns, schema=plain_schema(fields))
+    return plain if shape.deletes is None else plain.append_column(shape.deletes.flag, pa.array(is_delete))
+
+
+def _is_delete(column: pa.ChunkedArray, deletes: DeleteRows) -> npt.NDArray[np.bool_]:
+    """Which rows are delete rows? A null is not a delete."""
+    values = arrays.plain(column)
+    if deletes.values is not None:
+        wanted = arrays.cast(pa.chunked_array([pa.array(deletes.values)]), values.type)
+        values = pc.is_in(values, arrays.one_array(wanted), skip_nulls=True)
+    return np.asarray(arrays.one_array(values.fill_null(False)).to_numpy(zero_copy_only=False))
+
+
+def _cleared(table: pa.Table, is_delete: npt.NDArray[np.bool_], kept: Collection[str]) -> pa.Table:
+    """With null in the delete rows of all columns but those `kept`."""
+    if not is_delete.any():
+        return table
+    rows = pa.array(np.arange(len(is_delete)), mask=is_delete)
+    for index, name in enumerate(table.column_names):
+        if name not in kept:
+            table = table.set_column(index, table.field(index).with_nullable(True), table.column(index).take(rows))
+    return table
+
+
+def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape, delete_rows: int) -> pa.ChunkedArray:
+    dtype, values = arrays.plain_type(field.type), arrays.plain(column)
+    if field.name in shape.local_times:
+        assumed = assumed_type(values.type, field, field.name in shape.int96)
+        values = _as_instants(values, assumed, field, shape.local_times[field.name])
+    if field.name in shape.int96:
+        values = values.cast(arrays.zoneless_type(values.type))
+    try:
+        result = arrays.cast(values, dtype)
+        has_null = nested.has_null_in_required_field(result)
+    except arrays.NullInRequiredField:
+        has_null = True
+    except arrays.ValueDoesNotFit as error:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {column.type} in the source and {field.type} in the target: the value "
+            f"{error.args[0]!r} would not survive. Change the value, or the target's type."
+        ) from None
+    if has_null:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} ({field.type}) has a null in a nested field that may not be null. "
+            f"{_NULLABLE_ADVICE}"
+        )
+    if field.name in shape.partitions:
+        result = _empty_is_null(result, field.name, field.name in shape.keys)
+    nulls = result.null_count - (0 if field.name in (*shape.keys, *shape.sequence) else delete_rows)
+    if not field.nullable and nulls and field.name in shape.stored:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} may not be null in the target; the source has {nulls} null(s) in it. "
+            f"{_NULLABLE_ADVICE}"
+        )
+    return arrays.fill_under_nulls(result)
+
+
+def _as_instants(values: pa.ChunkedArray, dtype: pa.DataType, field: pa.Field, zone: str) -> pa.ChunkedArray:
+    try:
+        return zones.as_instants(values, dtype, zone)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} has a time in {zone} that {dtype} cannot hold: {error}. Change the value."
+        ) from error
+
+
+def _empty_is_null(column: pa.ChunkedArray, name: str, key: bool) -> pa.ChunkedArray:
+    """Replace empty partition values by null, as Hive and Spark do: no folder can have an empty value in its name."""
+    if arrays.family(column.type) not in ("text", "binary"):
+        return column
+    empty = pc.equal(pc.binary_length(column), 0).fill_null(False)
+    rows = pc.sum(empty).as_py()
+    if not rows:
+        return column
+    if key:
+        raise SchemaMismatchError(
+            f"Partition column {name!r} is a key column, and its value is empty in {rows} row(s) of the source. An "
+            "empty value is stored as null, and null matches nothing; give these rows another value."
+        )
+    return pc.if_else(empty, pa.scalar(None, column.type), column)

@@ -1,0 +1,307 @@
+"""The shape of a merge: the columns that source and target have, and the options that name columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
+from fsspeckit.core.model import DEFAULT_ROW_OPTIONS, DeleteRows, RowOptions, Shape, Target
+from fsspeckit.core.values import arrays, calendars, keys, zones
+from fsspeckit.core.values.schema import check_key_collations, duplicates, one_of_each_schema
+from fsspeckit.core.values.unify import CannotUnify, merge_type, mixed_types, unify
+
+
+def shape_of(
+    target: Target,
+    source: pa.Schema,
+    key_columns: Sequence[str],
+    source_timezone: Callable[[], str | None] = lambda: None,
+    options: RowOptions = DEFAULT_ROW_OPTIONS,
+) -> Shape:
+    """The columns of the merge. `SchemaMismatchError` if the columns of source and target do not fit.
+
+    Source timestamps without a zone become instants in `source_timezone`, which is called only if there are any. If it
+    returns `None`, they are refused.
+    """
+    check_columns(target, source, key_columns, options)
+    deletes = None if options.delete_column is None else _delete_rows(target, source, options)
+    given = _given_columns(target, source, key_columns, options)
+    source = pa.schema([source.field(name) for name in given], source.metadata)
+    _check_partitions(target, source)
+    for field in source:
+        _check_storable(field.name, field.type)
+    for name in options.sequence_by:
+        _check_sequence_type(source.field(name))
+    for footer in target.files.templates:
+        check_key_collations(footer.collated, tuple(key_columns), footer.path)
+    if target.schema is None:
+        stored = tuple(n for n in given if n not in target.partition_columns)
+        columns = zones.without_int96_marks(source.with_metadata(calendars.without_calendar(source.metadata)))
+        partitions = target.partition_columns
+        return Shape(
+            columns, stored, tuple(key_columns), partitions, sequence=options.sequence_by, deletes=deletes, given=given
+        )
+    types = {field.name: field.type for field in source}
+    fields = [f.with_type(merge_type(f.type, types[f.name])) if f.name in types else f for f in target.schema]
+    in_paths = [name for name in target.partition_columns if name not in target.schema.names]
+    fields += [pa.field(name, arrays.plain_type(types.get(name, pa.string()))) for name in in_paths]
+    schema = pa.schema(fields, calendars.without_calendar(target.schema.metadata))
+    ordered = dict.fromkeys([*key_columns, *options.sequence_by])
+    old = {name: path for name in ordered if (path := _file_with_old_instants(target, name)) is not None}
+    zone_of = {name: _source_zone(schema.field(name), source.field(name), target, source_timezone) for name in types}
+    local = {name: zone for name, zone in zone_of.items() if zone is not None}
+    int96 = target.int96
+    for name in types:
+        _check_castable(schema.field(name), source.field(name), name in int96, name in local)
+    return Shape(
+        schema,
+        target.stored,
+        tuple(key_columns),
+        target.partition_columns,
+        int96,
+        old_instants=old,
+        local_times=local,
+        mixed=mixed_types((footer.schema for footer in one_of_each_schema(target.files.templates)), schema),
+        given=given,
+        updated=_updated_columns(target, given, key_columns, options),
+        sequence=options.sequence_by,
+        deletes=deletes,
+    )
+
+
+def shape_of_target(target: Target) -> Shape:
+    """The columns of the target, for a change without source rows."""
+    assert target.schema is not None
+    in_paths = [name for name in target.partition_columns if name not in target.schema.names]
+    schema = pa.schema([*target.schema, *(pa.field(name, pa.string()) for name in in_paths)], target.schema.metadata)
+    return Shape(schema, target.stored, (), target.partition_columns, target.int96, given=(), updated=())
+
+
+def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> DeleteRows:
+    """Check the column and the values that mark delete rows."""
+    column, values = options.delete_column, options.delete_values
+    assert column is not None
+    dtype = arrays.plain_type(source.field(column).type)
+    if values is None and not t.is_boolean(dtype):
+        raise ArgumentError(
+            f"delete_column {column!r} is {dtype}, not Boolean. Name the values that mean delete, e.g. "
+            "delete_values=['D']."
+        )
+    if values is not None:
+        try:
+            arrays.cast(pa.chunked_array([pa.array(values)]), dtype)
+        except (arrays.ValueDoesNotFit, pa.ArrowException):
+            raise ArgumentError(
+                f"delete_values are {list(values)}, and delete_column {column!r} is {dtype}. Give values of its type."
+            ) from None
+    flag, names = "is_delete", {*source.names, *_target_columns(target)}
+    while flag in names:
+        flag += "_"
+    return DeleteRows(column, values, flag)
+
+
+def _given_columns(
+    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions
+) -> tuple[str, ...]:
+    """The columns that source rows have, in the target's order; without the one that marks delete rows."""
+    names = set(key_columns).union(options.sequence_by) if options.only_keys else set(source.names)
+    order = [name for name in _target_columns(target) if name in names] or source.names
+    return tuple(name for name in order if name in names and name != options.delete_column)
+
+
+def _updated_columns(
+    target: Target, given: Sequence[str], key_columns: Sequence[str], options: RowOptions
+) -> tuple[str, ...] | None:
+    """The columns that matched rows get; `None` if that is all that source rows have."""
+    if options.only_keys:
+        return ()
+    if not options.some_columns:
+        return None
+    named = {*_named_columns(target, key_columns, options), *options.sequence_by}
+    return tuple(name for name in given if name in named and name not in target.partition_columns)
+
+
+def _named_columns(target: Target, key_columns: Sequence[str], options: RowOptions) -> list[str]:
+    if options.update_columns is not None:
+        return list(options.update_columns)
+    excluded = {*key_columns, *target.partition_columns, *(options.exclude_columns or ())}
+    return [name for name in _target_columns(target) if name not in excluded]
+
+
+def _target_columns(target: Target) -> list[str]:
+    stored = target.schema.names if target.schema is not None else ()
+    return list(dict.fromkeys([*stored, *target.partition_columns]))
+
+
+def _check_sequence_type(field: pa.Field) -> None:
+    if not keys.is_plain_value(field.type):
+        raise ArgumentError(f"sequence_by names {field.name!r} of type {field.type}, whose values have no order.")
+
+
+def _source_zone(
+    field: pa.Field, source: pa.Field, target: Target, source_timezone: Callable[[], str | None]
+) -> str | None:
+    """The zone of source timestamps without one, if they become instants; else `None`."""
+    dtype, int96 = arrays.plain_type(source.type), field.name in target.int96
+    if assumed_type(dtype, field, int96) == dtype:
+        return None
+    mark = zones.int96_mark(source)
+    if mark == "all":
+        return "UTC"
+    zone = source_timezone()
+    if int96 and zone in (None, "UTC"):  # Arrow reads INT96 as UTC times without a zone
+        return None
+    if int96 and t.is_nested(dtype):
+        if zones.has_timestamp(dtype, zoned=True):  # of Spark: the others are TIMESTAMP_NTZ in the target, too
+            return None
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {source.type} in the source, and the target holds instants (INT96) within it. "
+            "Give the times within a zone: cast them in the source."
+        )
+    if mark is not None:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is INT96 in some files of the source, which are instants, and in others a time "
+            f"without a zone; in the target it is {field.type}. Cast the source's files to one type first."
+        )
+    if zone is None:
+        raise SchemaMismatchError(
+            f"Column {field.name!r} is {source.type} in the source, which has no time zone, and {field.type} in the "
+            "target, which holds instants. Name the zone of the source's times by source_timezone "
+            "(--source-timezone), such as 'Europe/Berlin' or 'UTC', or cast the column."
+        )
+    return zone
+
+
+def assumed_type(dtype: pa.DataType, field: pa.Field, int96: bool) -> pa.DataType:
+    """The plain source type with zones where the target has instants."""
+    target = arrays.plain_type(field.type)
+    return zones.assumed_type(dtype, zones.zoned_type(target) if int96 else target)
+
+
+def _file_with_old_instants(target: Target, name: str) -> str | None:
+    """A file of the legacy calendar that may have instants before 1900 in a column."""
+    if not any(footer.calendar for footer in target.files.templates):
+        return None
+    for footer in target.files:
+        if not footer.calendar or name not in footer.schema.names:
+            continue
+        dtype = arrays.plain_type(footer.schema.field(name).type)
+        if not t.is_timestamp(dtype) or not footer.calendar.applies_to(dtype, name in footer.int96):
+            continue
+        lowest = [group.bounds.get(name) for group in footer.row_groups if group.rows]
+        limit = calendars.SAME_SINCE * 10**9
+        if any(b is None or (b.lower is not None and b.lower < limit) for b in lowest):
+            return footer.path
+    return None
+
+
+def _check_partitions(target: Target, source: pa.Schema) -> None:
+    if "" in target.partition_columns:
+        raise ArgumentError("A partition column needs a name; rename the column that has none.")
+    if target.schema is None and set(source.names) <= set(target.partition_columns):
+        raise ArgumentError("Every column is a partition column; files must have at least one other column.")
+
+
+def _check_storable(name: str, dtype: pa.DataType) -> None:
+    """Refuse binary and list types of fixed size 0: Parquet cannot store the former, readers fail on the latter."""
+    empty_binary = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if empty_binary or (t.is_fixed_size_list(dtype) and not dtype.list_size):
+        raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
+    for i in range(dtype.num_fields):
+        _check_storable(name, dtype.field(i).type)
+
+
+def check_columns(
+    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions = DEFAULT_ROW_OPTIONS
+) -> None:
+    """Do source and target have the columns that the merge needs?"""
+    repeated = duplicates(source.names)
+    if repeated:
+        raise SchemaMismatchError(f"The source has more than one column named {repeated}; rename them.")
+    missing = [k for k in key_columns if k not in source.names]
+    if missing:
+        raise ArgumentError(f"Key column {missing} not found in the source. It has: {source.names}.")
+    _check_option_columns(target, source, key_columns, options)
+    if options.only_keys or target.schema is None:
+        return
+    needed = _target_columns(target)
+    if options.some_columns:
+        needed = _named_columns(target, key_columns, options)
+    absent = [] if options.delete_column is not None else [name for name in needed if name not in source.names]
+    known = {*_target_columns(target), options.delete_column}
+    extra = [name for name in source.names if name not in known]
+    if absent or extra:
+        raise columns_differ(absent, extra, options)
+
+
+def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOptions) -> SchemaMismatchError:
+    messages = [f"Columns missing from the source: {list(missing)}."] if missing else []
+    messages += [f"Columns of the source that the target does not have: {list(extra)}."] if extra else []
+    if options.some_columns:
+        advice = "The source must have the key, the columns to update, and no others than the target"
+    else:
+        advice = "Source rows replace whole rows, so both must have the same columns"
+        advice += "" if extra else ", or name those to update (update_columns)"
+    return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.")
+
+
+def missing_columns(target: Target, shape: Shape) -> list[str]:
+    """Columns of the target that source rows do not have, although rows to write need them."""
+    return [name for name in _target_columns(target) if name not in shape.source_columns]
+
+
+def _check_option_columns(target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions) -> None:
+    """Check the columns that options name."""
+    in_target = _target_columns(target)
+    columns = in_target if target.schema is not None else source.names
+    _check_names("sequence_by", options.sequence_by, source.names, "the source")
+    _check_names("sequence_by", options.sequence_by, columns, "the target")
+    _check_names("update_columns", options.update_columns or (), columns, "the target")
+    _check_names("exclude_columns", options.exclude_columns or (), columns, "the target")
+    named_keys = [name for name in options.update_columns or () if name in key_columns]
+    if named_keys:
+        raise ArgumentError(f"update_columns names key column {named_keys}. Keys do not change; leave it out.")
+    name = options.delete_column
+    if name is None:
+        return
+    _check_names("delete_column", [name], source.names, "the source")
+    if name in in_target:
+        raise ArgumentError(
+            f"The target stores the delete_column {name!r}. Rename it in the source, or keep it as an ordinary column: "
+            "a soft delete."
+        )
+    if name in (*key_columns, *options.sequence_by, *(options.update_columns or ()), *target.partition_columns):
+        raise ArgumentError(f"delete_column {name!r} is also named as a column to store. It is not stored.")
+
+
+def _check_names(argument: str, names: Sequence[str], columns: Sequence[str], where: str) -> None:
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise ArgumentError(f"{argument} names {missing}, which {where} does not have. It has: {list(columns)}.")
+
+
+def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool) -> None:
+    dtype = arrays.plain_type(source.type)
+    dtype = assumed_type(dtype, field, int96) if local_times else dtype
+    if not arrays.castable(arrays.zoneless_type(dtype) if int96 else dtype, arrays.plain_type(field.type)):
+        raise _not_comparable(field.name, source.type, field.type)
+
+
+def _not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"Column {name!r} is {source} in the source and {target} in the target: "
+        "values of these types are not comparable. Cast the source's column."
+    )
+
+
+def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.DataType:
+    """The type in which a source column is compared: the target's if every value fits, else the unified type."""
+    try:
+        common = unify(column.type, target)
+    except CannotUnify:
+        raise _not_comparable(name, column.type, target) from None
+    target = arrays.plain_type(target)
+    return target if arrays.fits(arrays.plain(column), target) else common
