@@ -34,6 +34,7 @@ from fsspeckit.core.rewrite.row_group import (
     find_difference,
     merged,
     read_columns,
+    replaced_columns,
 )
 
 logger = logging.getLogger("fsspeckit.rewrite")
@@ -80,7 +81,7 @@ def _unified_layout(file: OpenFile, own: Layout) -> Layout:
 def _check_fits(file: OpenFile, change: RowGroupChange, attempt: LayoutAttempt) -> None:
     if attempt.check_rows:
         own = {f.name: f for f in attempt.layout.rows}
-        for name in file.columns:
+        for name in replaced_columns(file, change):
             if not column_fits(change.rows.column(name), own.get(name)):
                 raise RowsDoNotFit(f"new values of column {name!r} do not fit the file's own schema")
 

@@ -101,10 +101,10 @@ def _stored_bytes(file: OpenFile, group: int, name: str) -> int:
 def _batches_to_compare(file: OpenFile, group: int, change: RowGroupChange) -> Sequence[Sequence[str]]:
     if file.old is None:
         return [file.names]
-    encoded, equal = set(always_encoded(file, change)), _equal_keys(file)
-    names = [n for n in file.names if n in encoded or n not in equal]
+    encoded, compared = set(always_encoded(file, change)), set(change.rows.column_names) - _equal_keys(file)
+    names = [n for n in file.names if n in encoded or n in compared]
     if file.location.storage.opens_by_request:
-        return [names]
+        return [names] if names else []
     if file.pool.workers == 1:
         return column_batches(file, group, names)
     # The smallest columns come first and show whether anything changes. Then come the largest, so that all threads
@@ -138,6 +138,12 @@ def change_of(file: OpenFile, group: int) -> RowGroupChange:
     return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
 
 
+def replaced_columns(file: OpenFile, change: RowGroupChange) -> list[str]:
+    """The columns of the new file that get values from the new rows."""
+    given = set(change.rows.column_names)
+    return [name for name in file.columns if name in given]
+
+
 def first_difference(file: OpenFile) -> Difference | None:
     """The first row group that changes."""
     differences = (find_difference(file, group) for group in file.job.changed_groups)
@@ -156,7 +162,7 @@ def find_difference(file: OpenFile, group: int) -> Difference | None:
             unread = (*batches[number:], *_reencoded_batches(file, group, unchanged))
             return Difference(group, change, compared, unread)
         unchanged += names
-    missing = (change.rows.column(n) for n in set(file.columns).difference(file.names))
+    missing = (change.rows.column(n) for n in replaced_columns(file, change) if n not in file.names)
     if all(column.null_count == len(column) for column in missing):
         return None
     first_batch = compared if file.old is None else Compared({})
@@ -185,8 +191,8 @@ def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table) -> froze
         return frozenset()
     all_match = len(change.positions) == columns.num_rows
     matched = columns if all_match else columns.take(pa.array(change.positions))
-    stored = set(file.columns)
-    names = [n for n in columns.column_names if n in stored]
+    replaced = set(replaced_columns(file, change))
+    names = [n for n in columns.column_names if n in replaced]
     old, new = matched.select(names), change.rows.select(names)
     if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster
         return frozenset()
@@ -235,15 +241,22 @@ def merged(
         if change is None:
             column = _fitted(file, before, target, rows)
         else:
-            new = _fitted(file, change.rows.column(target.name), target, len(change.positions))
-            if dictionaries and is_dictionary(before, target.type) and len(change.positions) < rows:
-                column = patched_dictionary(before, change.positions, new, change.deleted)
+            positions, new = _new_values(file, change, target)
+            if dictionaries and is_dictionary(before, target.type) and len(positions) < rows:
+                column = patched_dictionary(before, positions, new, change.deleted)
             else:
-                column = patched(_fitted(file, before, target, rows), change.positions, new)
+                column = patched(_fitted(file, before, target, rows), positions, new)
                 column = without_rows(column, change.deleted)
         columns.append(column)
         types.append(target.with_type(column.type))
     return pa.table(columns, schema=pa.schema(types))
+
+
+def _new_values(file: OpenFile, change: RowGroupChange, target: pa.Field) -> tuple[Any, pa.ChunkedArray]:
+    """The positions at which a column is replaced, and its new values: none if it is not in the new rows."""
+    if target.name not in change.rows.column_names:
+        return (), pa.chunked_array([], target.type)
+    return change.positions, _fitted(file, change.rows.column(target.name), target, len(change.positions))
 
 
 def _fitted(file: OpenFile, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
