@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -17,69 +15,31 @@ import pyarrow.parquet as pq
 import pytest
 
 from damage import edit_footer, raw_footer
-from fsspeckit.core.dataset.footers import read_footer
-from fsspeckit.core.dataset.listing import list_files
-from fsspeckit.core.model import Rewritten, Shape, WriteOptions
-from fsspeckit.core.parallel import Pool
-from fsspeckit.core.parquet import thrift
-from fsspeckit.core.rewrite.file import rewrite_file
-from fsspeckit.core.rewrite.job import Job, RowGroupChange
-from fsspeckit.core.storage import locate
+from fsspeckit.core.model import Rewritten, WriteOptions
 from fsspeckit.core.values.schema import plain_schema
+from rewriting import NO_ROWS, READERS, cannot_be_copied, change, new_file, read_pyarrow, rewrite
 from spliced_files import FILES
 
 
-@dataclass
-class Changes:
-    by_group: Mapping[int, RowGroupChange]
-
-    def row_group(self, group: int) -> RowGroupChange:
-        return self.by_group[group]
-
-
-def rewrite(
+def delete(
     path: Path,
     deleted: Mapping[int, Sequence[int]],
     replaced: Mapping[int, tuple[Sequence[int], pa.Table]] | None = None,
-    threads: int = 1,
-    **job: Any,
+    **options: Any,
 ) -> Rewritten:
-    """The positions to delete and to replace, by row group; the new file is `new` beside the folder of the old one."""
-    location = locate(str(path.parent))
-    footer = read_footer(location, list_files(location)[0], ["id"])
-    schema = plain_schema(footer.schema)
-    replaced, changes = replaced or {}, {}
-    for group in sorted({*deleted, *replaced}):
-        positions, rows = replaced.get(group, ((), schema.empty_table()))
-        deleted_rows = np.array(deleted.get(group, ()), dtype=np.int64)
-        changes[group] = RowGroupChange(np.array(positions, dtype=np.int64), rows, deleted_rows)
-    made = Job(footer, tuple(changes), str(path.parent.parent), "new", path.name, deletes=True, **job)
-    with Pool.of(threads) as pool:
-        return rewrite_file(location, Shape(schema, tuple(schema.names), ("id",), ()), made, Changes(changes), pool)
+    """The positions to delete and to replace, by row group."""
+    replaced = replaced or {}
+    changes = {
+        group: change(*replaced.get(group, ((), NO_ROWS)), deleted=deleted.get(group, ()))
+        for group in {*deleted, *replaced}
+    }
+    return rewrite(path, changes, **options)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "lake").mkdir()
     return tmp_path / "lake" / "f.parquet"
-
-
-def read_pyarrow(path: Path) -> list[Any]:
-    """By row group: PyArrow does not join nested dictionaries."""
-    file = pq.ParquetFile(path)
-    return [row for group in range(file.num_row_groups) for row in file.read_row_group(group).to_pylist()]
-
-
-def read_duckdb(path: Path) -> list[Any]:
-    with duckdb.connect() as connection:
-        return connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
-
-
-READERS: dict[str, Callable[[Path], list[Any]]] = {
-    "pyarrow": read_pyarrow,
-    "duckdb": read_duckdb,
-    "polars": lambda path: pl.read_parquet(path).rows(),
-}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -92,9 +52,9 @@ def test_every_reader_sees_the_rows_that_are_left(path: Path, name: str, threads
     table = old.read().cast(plain_schema(old.schema_arrow))
     deleted_rows = {0: [0, 6, 7, 12, size - 1], 1: list(range(size))}
     new_row = table.slice(2 * size + 3, 1).set_column(0, "id", table.column("id").slice(2, 1))
-    done = rewrite(path, deleted_rows, {0: ([2], new_row)}, threads, verify_keys=threads > 1)
+    done = delete(path, deleted_rows, {0: ([2], new_row)}, threads=threads, verify_keys=threads > 1)
     new, places = (
-        path.parent.parent / "new",
+        new_file(path),
         [p for p in range(3 * size) if p not in deleted_rows[0] and p // size != 1],
     )
     (staged,) = done.staged
@@ -181,24 +141,20 @@ def test_a_deleted_value_is_in_no_byte_of_the_new_file(path: Path, name: str, sp
     """PyArrow and Polars write the whole dictionary of a column into every row group."""
     SECRETS[name](path)
     if not splices:
-        edit_footer(path, _unknown_field)
+        edit_footer(path, cannot_be_copied)
     assert SECRET.encode() in path.read_bytes()
-    done = rewrite(path, {0: [7]})
+    done = delete(path, {0: [7]})
     assert done.spliced is splices
-    new = path.parent.parent / "new"
+    new = new_file(path)
     assert SECRET.encode() not in new.read_bytes()
     before = read_pyarrow(path)
     assert read_pyarrow(new) == before[:7] + before[8:]
 
 
-def _unknown_field(footer: thrift.Struct) -> None:
-    footer[4][1][1][-1][1][1][1][0][3][1][60] = thrift.I64, 4
-
-
 def test_row_groups_without_deletes_are_copied(path: Path) -> None:
     by_pyarrow(rows_with_secret())(path)
     chunks = [pq.read_metadata(path).row_group(group).column(c) for group in (1, 2) for c in range(3)]
-    assert rewrite(path, {0: [7]}).copied == sum(chunk.total_compressed_size for chunk in chunks)
+    assert delete(path, {0: [7]}).copied == sum(chunk.total_compressed_size for chunk in chunks)
 
 
 # -- no rows left
@@ -208,9 +164,9 @@ def test_row_groups_without_deletes_are_copied(path: Path) -> None:
 def test_a_file_that_loses_all_rows_is_removed(path: Path, way: str) -> None:
     by_pyarrow(rows_with_secret())(path)
     if way == "re-encoded":
-        edit_footer(path, _unknown_field)
+        edit_footer(path, cannot_be_copied)
     job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}
-    assert rewrite(path, dict.fromkeys(range(3), range(20)), **job) == Rewritten("f.parquet", (), removed=True)
+    assert delete(path, dict.fromkeys(range(3), range(20)), **job) == Rewritten("f.parquet", (), removed=True)
     assert [entry.name for entry in path.parent.parent.iterdir()] == ["lake"]
 
 
@@ -218,9 +174,9 @@ def test_a_file_that_loses_all_rows_is_removed(path: Path, way: str) -> None:
 def test_rows_are_deleted_from_files_that_are_written_whole(path: Path, way: str) -> None:
     by_pyarrow(rows_with_secret(), write_page_index=True)(path)
     if way == "re-encoded":
-        edit_footer(path, _unknown_field)
+        edit_footer(path, cannot_be_copied)
     job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}
-    done = rewrite(path, {0: range(20), 1: [0, 19]}, **job)
+    done = delete(path, {0: range(20), 1: [0, 19]}, **job)
     assert (done.spliced, done.removed, done.staged[0].rows) == (False, False, 38)
     before = read_pyarrow(path)
     assert read_pyarrow(path.parent.parent / done.staged[0].staged) == before[21:39] + before[40:]
@@ -238,9 +194,9 @@ def test_entries_and_order_are_true_for_the_rows_that_are_left(path: Path, splic
     table = table.replace_schema_metadata({**table.schema.metadata, b"geo": json.dumps(geo).encode()})
     by_pyarrow(table, sorting_columns=[pq.SortingColumn(0)])(path)
     if not splices:
-        edit_footer(path, _unknown_field)
-    assert rewrite(path, {1: [0, 5]}).spliced is splices
-    new = pq.ParquetFile(path.parent.parent / "new")
+        edit_footer(path, cannot_be_copied)
+    assert delete(path, {1: [0, 5]}).spliced is splices
+    new = pq.ParquetFile(new_file(path))
     assert {new.metadata.row_group(g).sorting_columns for g in range(3)} == {(pq.SortingColumn(0),)}
     entries = new.schema_arrow.metadata
     assert json.loads(entries[b"pandas"])["index_columns"] == []

@@ -342,6 +342,7 @@ class Rewritten:
     `copied` are bytes of the old file that were copied as they were, instead of being decoded and encoded again. A file
     that is not `spliced` was decoded and encoded whole.
     `only_types` if no row changed, and the file took the common type of a column.
+    `changed` is the number of replaced rows whose new values differ from the old ones.
     """
 
     path: str
@@ -350,3 +351,4 @@ class Rewritten:
     spliced: bool = False
     only_types: bool = False
     removed: bool = False
+    changed: int = 0

@@ -131,7 +131,7 @@ def _columns(
 def _added(location: Location, field: pa.Field, having: Footer | None) -> _Column:
     """A column as another file has it, but that it may be null; what no file has in that type, as PyArrow writes it."""
     elements = thrift.structs(thrift.decode(raw_footer(location, having.path)), FileMetaData.SCHEMA) if having else []
-    for place in top_level(elements):
+    for place in top_level(elements) if elements else []:
         first, *rest = elements[place.start : place.stop]
         repetition = first[SchemaElement.REPETITION_TYPE][1]
         if first[SchemaElement.NAME][1] == field.name.encode() and repetition != Repetition.REPEATED:

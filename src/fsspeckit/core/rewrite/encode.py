@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.model import Rewritten, Staged, WriteOptions
@@ -31,9 +32,11 @@ from fsspeckit.core.rewrite.row_group import (
     change_of,
     column_batches,
     compare,
+    differing_in_missing_columns,
     find_difference,
     merged,
     read_columns,
+    replaced_columns,
 )
 
 logger = logging.getLogger("fsspeckit.rewrite")
@@ -80,7 +83,7 @@ def _unified_layout(file: OpenFile, own: Layout) -> Layout:
 def _check_fits(file: OpenFile, change: RowGroupChange, attempt: LayoutAttempt) -> None:
     if attempt.check_rows:
         own = {f.name: f for f in attempt.layout.rows}
-        for name in file.columns:
+        for name in replaced_columns(file, change):
             if not column_fits(change.rows.column(name), own.get(name)):
                 raise RowsDoNotFit(f"new values of column {name!r} do not fit the file's own schema")
 
@@ -94,7 +97,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
     No row group before `start` changes. `already_read` is the difference that was found in `start`.
     """
     assert file.old is not None
-    location, job, changed, deleted = file.location, file.job, set[str](), 0
+    location, job, changed, changed_rows, deleted = file.location, file.job, set[str](), 0, 0
     target = f"{job.staging}/{job.staged}"
     with SplicedFile(location.storage, target, attempt.layout, file.old, job.path, file.pool) as writer:
         for group in range(file.metadata.num_row_groups):
@@ -106,13 +109,14 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
             else:
                 _check_fits(file, difference.change, attempt)
                 changed |= _splice_row_group(writer, file, attempt, difference)
+                changed_rows += int(np.count_nonzero(difference.differing))
                 deleted += len(difference.change.deleted)
         if deleted and not writer.rows:
             writer.abandon()
             return _removed(file, target)
         size = writer.close(in_order=_stays_sorted(file, changed), changed=file.names if deleted else changed)
     logger.debug("%s: %d of %d bytes copied", location.show(job.path), writer.copied, size)
-    return replace(_staged(file, target, writer.rows, size), copied=writer.copied, spliced=True)
+    return replace(_staged(file, target, writer.rows, size, changed_rows), copied=writer.copied, spliced=True)
 
 
 def _copy_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, group: int) -> None:
@@ -138,7 +142,7 @@ def _splice_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttemp
         return _new_columns(file, attempt, group, change, difference.first_batch.old)
 
     def batch(names: Sequence[str]) -> Iterator[tuple[list[str], pa.Table]]:
-        compared = compare(file, group, change, names, keep)
+        compared = compare(file, group, change, names, keep, difference.differing)
         changed.update(compared.changed)
         return _new_columns(file, attempt, group, change, compared.old)
 
@@ -176,11 +180,11 @@ def _added_columns(
 def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Difference | None) -> Rewritten:
     """Read and write the whole file. `start` and `already_read` as in `splice`; `already_read` has all columns."""
     check_int96(file.location, file.path, file.per_thread.get())
-    target, changed, deleted = f"{file.job.staging}/{file.job.staged}", set[str](), 0
+    target, changed, changed_rows, deleted = f"{file.job.staging}/{file.job.staged}", set[str](), 0, 0
     with FileWriter(file.location.storage, target, attempt.layout, file.job.path) as writer:
         for group in range(file.metadata.num_row_groups):
-            table, changed_here = _new_row_group(file, attempt, group, start, already_read)
-            changed |= changed_here
+            table, changed_here, count = _new_row_group(file, attempt, group, start, already_read)
+            changed, changed_rows = changed | changed_here, changed_rows + count
             deleted += file.rows(group) - table.num_rows
             if table.num_rows or not file.rows(group):
                 replaced = chunk_entries(file.decoded_footer, group) if attempt.same_leaves else None
@@ -190,23 +194,24 @@ def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: D
             return _removed(file, target)
         values = NewValues(file.names if deleted else changed, writer.rows)
         size = writer.close(in_order=_stays_sorted(file, changed), values=values)
-        return _staged(file, target, writer.rows, size)
+        return _staged(file, target, writer.rows, size, changed_rows)
 
 
 def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
     """Write the rows to new files in the same folder, in the first layout that holds them."""
-    folder, deleted = file.path.rpartition("/")[0], 0
+    folder = file.path.rpartition("/")[0]
     check_int96(file.location, file.path, file.per_thread.get())
     for attempt in layouts(file):
-        layout = attempt.layout.compressed(options)
+        layout, changed_rows, deleted = attempt.layout.compressed(options), 0, 0
         with NewFileWriter(file.location.storage, file.job.staging, layout, options) as writer:
             try:
                 for group in range(file.metadata.num_row_groups):
-                    table, _ = _new_row_group(file, attempt, group, 0, None)
+                    table, _, count = _new_row_group(file, attempt, group, 0, None)
+                    changed_rows += count
                     deleted += file.rows(group) - table.num_rows
                     writer.write(folder, table)
                 staged = tuple(writer.finish())
-                return Rewritten(file.path, staged, removed=bool(deleted) and not staged)
+                return Rewritten(file.path, staged, removed=bool(deleted) and not staged, changed=changed_rows)
             except RowsDoNotFit:
                 writer.discard()
     raise AssertionError("the last layout holds every row")
@@ -214,32 +219,33 @@ def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
 
 def _new_row_group(
     file: OpenFile, attempt: LayoutAttempt, group: int, start: int, already_read: Difference | None
-) -> tuple[pa.Table, frozenset[str]]:
-    """All columns of a row group, and the names of those with changed values."""
+) -> tuple[pa.Table, frozenset[str], int]:
+    """All columns of a row group, the names of those with changed values, and the number of changed rows."""
     fields = attempt.layout.rows
     if group < start or group not in file.job.changed_groups:
-        return merged(file, group, None, by_name(read_columns(file, group, file.names)), fields), frozenset()
+        return merged(file, group, None, by_name(read_columns(file, group, file.names)), fields), frozenset(), 0
     difference = already_read if already_read is not None and already_read.group == group else None
     change = change_of(file, group) if difference is None else difference.change
     _check_fits(file, change, attempt)
     if len(change.deleted) == file.rows(group):
-        return fields.empty_table(), frozenset()
+        return fields.empty_table(), frozenset(), 0
     if difference is None:
-        compared = compare(file, group, change, file.names, keep=file.names)
+        differing = differing_in_missing_columns(file, change)
+        compared = compare(file, group, change, file.names, file.names, differing)
     else:
-        compared = difference.first_batch
-    return merged(file, group, change, compared.old, fields), compared.changed
+        differing, compared = difference.differing, difference.first_batch
+    return merged(file, group, change, compared.old, fields), compared.changed, int(np.count_nonzero(differing))
 
 
 # -- the result
 
 
-def _staged(file: OpenFile, target: str, rows: int, size: int) -> Rewritten:
+def _staged(file: OpenFile, target: str, rows: int, size: int, changed_rows: int) -> Rewritten:
     storage, job = file.location.storage, file.job
     if (disk := file.location.on_disk()) is not None:
         disk.storage.copy_mode(file.location.at(file.path), target)
     staged = Staged(job.staged, job.path, rows, size, file.path, receipt_of(storage, target, rows))
-    return Rewritten(file.path, (staged,), only_types=job.only_types)
+    return Rewritten(file.path, (staged,), only_types=job.only_types, changed=changed_rows)
 
 
 def _removed(file: OpenFile, target: str) -> Rewritten:

@@ -64,7 +64,8 @@ class Job:
 class RowGroupChange:
     """`rows` replace the rows at `positions`, and the rows at `deleted` are removed.
 
-    Positions are ascending within the row group, and no position is in both. `rows` have the shape's plain schema.
+    Positions are ascending within the row group, and no position is in both. `rows` have the shape's plain types. A
+    column that is not in `rows` keeps its values.
     """
 
     positions: Any

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError, UnreadableFileError
@@ -19,7 +20,7 @@ from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
 from fsspeckit.core.rewrite.patch import is_dictionary, patched, patched_dictionary, without_rows
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.calendars import to_file_calendar
-from fsspeckit.core.values.equality import identical, same_bits
+from fsspeckit.core.values.equality import differing_rows, identical, same_bits
 
 # Reading all of 200 columns at once took a third longer, and twice the memory.
 _BATCH_BYTES = 2 << 20
@@ -41,12 +42,16 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A changed row group: the first batch of columns with a change, and the batches that were not read yet."""
+    """A changed row group: the first batch of columns with a change, and the batches that were not read yet.
+
+    `differing` is a mask of the new rows. Each comparison marks the rows whose values differ from those in the file.
+    """
 
     group: int
     change: RowGroupChange
     first_batch: Compared
     unread: tuple[Sequence[str], ...]
+    differing: Any
 
 
 # -- read
@@ -101,10 +106,10 @@ def _stored_bytes(file: OpenFile, group: int, name: str) -> int:
 def _batches_to_compare(file: OpenFile, group: int, change: RowGroupChange) -> Sequence[Sequence[str]]:
     if file.old is None:
         return [file.names]
-    encoded, equal = set(always_encoded(file, change)), _equal_keys(file)
-    names = [n for n in file.names if n in encoded or n not in equal]
+    encoded, compared = set(always_encoded(file, change)), set(change.rows.column_names) - _equal_keys(file)
+    names = [n for n in file.names if n in encoded or n in compared]
     if file.location.storage.opens_by_request:
-        return [names]
+        return [names] if names else []
     if file.pool.workers == 1:
         return column_batches(file, group, names)
     # The smallest columns come first and show whether anything changes. Then come the largest, so that all threads
@@ -138,6 +143,12 @@ def change_of(file: OpenFile, group: int) -> RowGroupChange:
     return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
 
 
+def replaced_columns(file: OpenFile, change: RowGroupChange) -> list[str]:
+    """The columns of the new file that get values from the new rows."""
+    given = set(change.rows.column_names)
+    return [name for name in file.columns if name in given]
+
+
 def first_difference(file: OpenFile) -> Difference | None:
     """The first row group that changes."""
     differences = (find_difference(file, group) for group in file.job.changed_groups)
@@ -147,20 +158,29 @@ def first_difference(file: OpenFile) -> Difference | None:
 def find_difference(file: OpenFile, group: int) -> Difference | None:
     """Read batches of columns until one shows a change; `None` if the row group does not change."""
     change = change_of(file, group)
+    differing = differing_in_missing_columns(file, change)
     if 0 < len(change.deleted) == file.rows(group):
-        return Difference(group, change, Compared({}), ())
+        return Difference(group, change, Compared({}), (), differing)
     batches, compared, unchanged = _batches_to_compare(file, group, change), Compared({}), list[str]()
     for number, names in enumerate(batches, 1):
-        compared = compare(file, group, change, names, always_encoded(file, change))
+        compared = compare(file, group, change, names, always_encoded(file, change), differing)
         if compared.changed or len(change.deleted):
             unread = (*batches[number:], *_reencoded_batches(file, group, unchanged))
-            return Difference(group, change, compared, unread)
+            return Difference(group, change, compared, unread, differing)
         unchanged += names
-    missing = (change.rows.column(n) for n in set(file.columns).difference(file.names))
-    if all(column.null_count == len(column) for column in missing):
+    if not differing.any():
         return None
     first_batch = compared if file.old is None else Compared({})
-    return Difference(group, change, first_batch, _reencoded_batches(file, group, unchanged))
+    return Difference(group, change, first_batch, _reencoded_batches(file, group, unchanged), differing)
+
+
+def differing_in_missing_columns(file: OpenFile, change: RowGroupChange) -> Any:
+    """A mask of the new rows: those with a value in a column that the file lacks."""
+    differing = np.zeros(len(change.positions), dtype=bool)
+    for name in replaced_columns(file, change):
+        if name not in file.names:
+            differing |= change.rows.column(name).is_valid().to_numpy()
+    return differing
 
 
 def _reencoded_batches(file: OpenFile, group: int, unchanged: Iterable[str]) -> tuple[Sequence[str], ...]:
@@ -171,37 +191,49 @@ def _reencoded_batches(file: OpenFile, group: int, unchanged: Iterable[str]) -> 
 
 
 def compare(
-    file: OpenFile, group: int, change: RowGroupChange, names: Sequence[str], keep: Collection[str]
+    file: OpenFile, group: int, change: RowGroupChange, names: Sequence[str], keep: Collection[str], differing: Any
 ) -> Compared:
-    """Read columns and compare them with the new rows. Changed columns and those in `keep` are kept."""
+    """Read columns and compare them with the new rows. Changed columns and those in `keep` are kept.
+
+    New rows with other values are marked in `differing`. Threads may do so at the same time, as no mark is removed.
+    """
     table = read_columns(file, group, names)
-    changed = _changed(file, change, table)
+    changed = _changed(file, change, table, differing)
     kept = changed.union(keep)
     return Compared({name: column for name, column in by_name(table).items() if name in kept}, changed)
 
 
-def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table) -> frozenset[str]:
+def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table, differing: Any) -> frozenset[str]:
     if not len(change.positions):
         return frozenset()
     all_match = len(change.positions) == columns.num_rows
     matched = columns if all_match else columns.take(pa.array(change.positions))
-    stored = set(file.columns)
-    names = [n for n in columns.column_names if n in stored]
+    replaced, changed = set(replaced_columns(file, change)), []
+    names = [n for n in columns.column_names if n in replaced]
     old, new = matched.select(names), change.rows.select(names)
     if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster
         return frozenset()
-    before = {n: arrays.plain(matched.column(n)) for n in names}
-    changed = [n for n in names if not _same_values(before[n], change.rows.column(n))]
-    for name in changed:
-        _check_key(file, name, before[name], change.rows)
+    for name in names:
+        before = arrays.plain(matched.column(name))
+        rows = _differing_rows(before, change.rows.column(name))
+        if rows.any():
+            _check_key(file, name, before, change.rows)
+            differing[rows] = True
+            changed.append(name)
     return frozenset(changed)
 
 
-def _same_values(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
+def _differing_rows(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Any:
+    """A mask of the rows with other values, among them those whose old value does not fit the type of the new rows."""
     try:
-        return identical(arrays.cast(old, new.type), new)
+        old = arrays.cast(old, new.type)
     except arrays.ValueDoesNotFit:
-        return False
+        if len(old) == 1:
+            return np.ones(1, dtype=bool)
+        half = len(old) // 2
+        halves = (slice(None, half), slice(half, None))
+        return np.concatenate([_differing_rows(old[part], new[part]) for part in halves])
+    return np.zeros(len(old), dtype=bool) if identical(old, new) else differing_rows(old, new)
 
 
 def _check_key(file: OpenFile, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:
@@ -235,15 +267,22 @@ def merged(
         if change is None:
             column = _fitted(file, before, target, rows)
         else:
-            new = _fitted(file, change.rows.column(target.name), target, len(change.positions))
-            if dictionaries and is_dictionary(before, target.type) and len(change.positions) < rows:
-                column = patched_dictionary(before, change.positions, new, change.deleted)
+            positions, new = _new_values(file, change, target)
+            if dictionaries and is_dictionary(before, target.type) and len(positions) < rows:
+                column = patched_dictionary(before, positions, new, change.deleted)
             else:
-                column = patched(_fitted(file, before, target, rows), change.positions, new)
+                column = patched(_fitted(file, before, target, rows), positions, new)
                 column = without_rows(column, change.deleted)
         columns.append(column)
         types.append(target.with_type(column.type))
     return pa.table(columns, schema=pa.schema(types))
+
+
+def _new_values(file: OpenFile, change: RowGroupChange, target: pa.Field) -> tuple[Any, pa.ChunkedArray]:
+    """The positions at which a column is replaced, and its new values: none if it is not in the new rows."""
+    if target.name not in change.rows.column_names:
+        return (), pa.chunked_array([], target.type)
+    return change.positions, _fitted(file, change.rows.column(target.name), target, len(change.positions))
 
 
 def _fitted(file: OpenFile, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:

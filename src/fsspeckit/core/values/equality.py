@@ -53,15 +53,7 @@ def _bits(floats: pa.Table) -> pa.ChunkedArray:
 
 def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
     bits = _BITS[left.type.bit_width]
-    if left.view(bits).equals(right.view(bits)):
-        return True
-    nan = pc.and_(_is_nan(left), _is_nan(right))
-    same: bool = pc.all(pc.or_(pc.equal(left.view(bits), right.view(bits)), nan)).as_py() is not False
-    return same and bool(left.is_null().equals(right.is_null()))
-
-
-def _is_nan(array: pa.Array) -> pa.Array:
-    return pc.is_nan(array.cast(pa.float32()) if t.is_float16(array.type) else array)
+    return bool(left.view(bits).equals(right.view(bits))) or not differing_rows(left, right).any()
 
 
 def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
@@ -72,6 +64,44 @@ def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
     right_lengths, right_children = nested.decompose(right.filter(valid))
     pairs = zip(left_children, right_children, strict=True)
     return np.array_equal(left_lengths, right_lengths) and all(identical(a, b) for a, b in pairs)
+
+
+def differing_rows(left: Any, right: Any) -> Any:
+    """The rows in which two columns of one type are not `identical`, as a NumPy mask."""
+    if isinstance(left, pa.ChunkedArray):
+        batches = pa.table([left, right], names=["left", "right"]).to_batches()
+        return np.concatenate([np.zeros(0, dtype=bool), *(differing_rows(*batch.columns) for batch in batches)])
+    if t.is_null(left.type):
+        return np.zeros(len(left), dtype=bool)
+    if t.is_nested(left.type):
+        return _differing_nested(left, right)
+    unequal = _unequal_floats(left, right) if t.is_floating(left.type) else pc.not_equal(left, right)
+    if left.null_count or right.null_count:
+        unequal = pc.or_(unequal.fill_null(False), pc.xor(left.is_null(), right.is_null()))
+    return unequal.to_numpy(zero_copy_only=False)
+
+
+def _unequal_floats(left: pa.Array, right: pa.Array) -> pa.Array:
+    bits = _BITS[left.type.bit_width]
+    return pc.and_not(pc.not_equal(left.view(bits), right.view(bits)), pc.and_(_is_nan(left), _is_nan(right)))
+
+
+def _is_nan(array: pa.Array) -> pa.Array:
+    return pc.is_nan(array.cast(pa.float32()) if t.is_float16(array.type) else array)
+
+
+def _differing_nested(left: pa.Array, right: pa.Array) -> Any:
+    """Rows with one null, with other lengths, or with a value that differs."""
+    nulls, other_nulls = (array.is_null().to_numpy(zero_copy_only=False) for array in (left, right))
+    lengths, other_lengths = (nested.decompose(array)[0] for array in (left, right))
+    comparable = ~nulls & ~other_nulls & (lengths == other_lengths)
+    differing = ~comparable & ~(nulls & other_nulls)
+    rows = np.flatnonzero(comparable)
+    row_of_value = np.repeat(rows, lengths[rows])
+    children = (nested.decompose(array.filter(pa.array(comparable)))[1] for array in (left, right))
+    for child, other in zip(*children, strict=True):
+        differing[row_of_value[differing_rows(child, other)]] = True
+    return differing
 
 
 def _holds_float(dtype: pa.DataType) -> bool:
