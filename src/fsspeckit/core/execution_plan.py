@@ -15,7 +15,7 @@ from fsspeckit.core.actions import Actions, Counts, MatchedRows
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
-from fsspeckit.core.match.filters import RowFilter, renamed_filters
+from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import (
     Footer,
@@ -65,7 +65,6 @@ class Request:
             self,
             key_columns=names_of(self.key_columns),
             dedup_order_by=names_of(self.dedup_order_by),
-            filters=renamed_filters(self.filters, names_of),
             rows=replace(
                 rows,
                 sequence_by=names_of(rows.sequence_by),

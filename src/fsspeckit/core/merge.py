@@ -27,6 +27,7 @@ from typing import Literal
 
 from fsspeckit.core import results as outcome
 from fsspeckit.core import validate
+from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.listing import list_files
@@ -44,7 +45,8 @@ from fsspeckit.core.dataset.target import (
 from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.execution_plan import Planned, Request
-from fsspeckit.core.match.filters import filter_columns, match_filter, parse_filters
+from fsspeckit.core.match.filter_scan import match_filter
+from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.match.key_index import profile_of
 from fsspeckit.core.match.prune import Pruned, prune
@@ -170,14 +172,14 @@ def write(
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
     """The target, and the request with column names in the target's spelling."""
     ignores_case, columns = engine.ignores_case, request.partition_columns
-    bounds = request.key_columns or filter_columns(request.filters)
+    bounds = request.key_columns if request.filters is None else filter_names(request.filters)
     target = read_target(engine.footers, location, bounds, columns, ignores_case)
     if target.schema is None or not ignores_case:
         return target, request
-    request = request.renamed(partial(in_target_case, target))
-    if (request.key_columns or filter_columns(request.filters)) != bounds:
-        target = read_target(engine.footers, location, request.key_columns, columns, ignores_case)
-    return target, request
+    own_names = partial(in_target_case, target)
+    if own_names(bounds) != bounds:
+        target = read_target(engine.footers, location, own_names(bounds), columns, ignores_case)
+    return target, request.renamed(own_names)
 
 
 def _open(engine: Engine, source: object, target: Target | None) -> Source:
@@ -273,8 +275,11 @@ def _plan_filters(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
 ) -> tuple[Planned, Spool, Hits]:
     """The plan of a delete by filters: which row groups have rows to delete, and how many."""
-    row_filter = parse_filters(request.filters, target, spool.shape.partition_timezone)
-    groups, pruned = match_filter(engine, location, target, row_filter)
+    zone, ignores_case = spool.shape.partition_timezone, engine.ignores_case
+    row_filter = parse_filters(request.filters, target, zone, ignores_case=ignores_case)
+    selected, scans = match_filter(engine, location, target, row_filter)
+    groups = {path: {g: MatchedRows(deleted=n) for g, n in counts.items()} for path, counts in selected.items()}
+    pruned = [Pruned((*scan.selected, *scan.read), scan.reason) for scan in scans]
     profile = Profile(0, {}, 0, (), frozenset(), {})
     planned = Planned(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
     return planned, spool, Hits(spool.store, (), {})
@@ -351,7 +356,7 @@ def _replacing(engine: Engine, location: Location, requested: Replace | None = N
 
 def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
     """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
-    request, emptied = planned.request, planned.emptied
+    emptied = planned.emptied
     inserted = planned.counts.inserted or planned.counts.moved
     keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
     kept = planned.touched_numbers[0] if keeps_no_file else None

@@ -1,7 +1,7 @@
 """Find the rows that a filter selects.
 
-Partition values and footer statistics decide most row groups: no row is selected, or every row. Of the others only the
-columns of the filter are read. Statistics decide that every row is selected only where they are exact.
+Partition values and footer statistics decide most row groups: no row is selected, or, by partition values, every row.
+Of the others only the columns of the filter are read.
 """
 
 from __future__ import annotations
@@ -205,18 +205,17 @@ def _is_uncertain(condition: Condition, footer: Footer) -> bool:
 
 
 def _by_bounds(condition: Condition, lower: Any, upper: Any, nulls: int | None) -> _Decision:
-    """The decision for a row group by its statistics.
+    """The decision for a row group by its statistics, which exclude rows and never select them: a row is only deleted
+    for a value that was read.
 
-    Bounds of text may be cut, so that they prove only that no row is selected. Those of floats leave out NaN, which is
-    greater than any other value.
+    Bounds of text may be cut. Those of floats leave out NaN, which is greater than any other value.
     """
     if lower is None:
         return _UNKNOWN if nulls is None else _NONE
-    some, every = condition.decide(lower, upper)
-    dtype = condition.dtype
-    if t.is_floating(dtype):
+    some, _ = condition.decide(lower, upper)
+    if t.is_floating(condition.dtype):
         has_nan = any(literal.order != literal.order for literal in condition.literals)
-        return (some or has_nan or condition.operator in (">", ">=", "not in")), False
-    if arrays.family(dtype) in ("text", "binary"):
-        return some or condition.operator == "not in", False
-    return some, every and nulls == 0
+        some = some or has_nan or condition.operator in (">", ">=", "not in")
+    elif arrays.family(condition.dtype) in ("text", "binary"):
+        some = some or condition.operator == "not in"
+    return some, False

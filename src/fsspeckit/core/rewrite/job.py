@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.dataset.footers import check_planned
 from fsspeckit.core.dataset.ledger import Ledger
+from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.model import Footer, Shape, WriteOptions
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import thrift
@@ -37,8 +38,8 @@ class Job:
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
     are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
     gets new types and columns. `deletes`: changes may delete rows. `deleted_groups` lose all rows; they are not asked
-    for their changes. `delete_missing` deletes the rows that have no hit, `row_filter` those that it selects. If all rows
-    go, the file is removed, or with `keep_empty` a file without rows is staged.
+    for their changes. `delete_missing` deletes the rows that have no hit, `row_filter` those that it selects. If all
+    rows go, the file is removed, or with `keep_empty` a file without rows is staged.
     """
 
     footer: Footer
@@ -56,7 +57,7 @@ class Job:
     deletes: bool = False
     deleted_groups: frozenset[int] = frozenset()
     delete_missing: bool = False
-    row_filter: Any | None = None
+    row_filter: RowFilter | None = None
     keep_empty: bool = False
 
 
