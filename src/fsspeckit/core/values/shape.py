@@ -108,7 +108,7 @@ def _given_columns(
 ) -> tuple[str, ...]:
     """The columns that source rows have, in the target's order; without the one that marks delete rows."""
     names = set(key_columns).union(options.sequence_by) if options.only_keys else set(source.names)
-    order = [name for name in _target_columns(target) if name in names] or source.names
+    order = source.names if target.schema is None else _target_columns(target)
     return tuple(name for name in order if name in names and name != options.delete_column)
 
 
