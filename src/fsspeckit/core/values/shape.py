@@ -92,7 +92,10 @@ def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> Dele
         )
     if values is not None:
         try:
-            arrays.cast(pa.chunked_array([pa.array(values)]), dtype)
+            listed = pa.array(values)
+            if t.is_string(listed.type) and arrays.family(dtype) != "text":
+                listed = listed.cast(dtype)  # from the command line
+            values = tuple(arrays.cast(pa.chunked_array([listed]), dtype).to_pylist())
         except (arrays.ValueDoesNotFit, pa.ArrowException):
             raise ArgumentError(
                 f"delete_values are {list(values)}, and delete_column {column!r} is {dtype}. Give values of its type."
