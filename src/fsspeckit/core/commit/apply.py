@@ -90,8 +90,9 @@ class ApplyJournal:
         """
         if not self.is_original_folder:
             return False
-        added = ((self.location.storage.stat(self._staged(a)) or self._stat(a.path), a.after) for a in self.journal.additions)
-        unchanged = ((self._stat(file.path), file.state) for file in self.journal.unchanged)
+        stat = self.location.storage.stat
+        added = [(stat(self._staged(a)) or self._stat(a.path), a.after) for a in self.journal.additions]
+        unchanged = [(self._stat(file.path), file.state) for file in self.journal.unchanged]
         for info, state in (*added, *unchanged):
             as_written = info and (info.size, info.mtime_ns) == (state.size, state.mtime_ns)
             if info is not None and as_written and info.inode != state.inode:
@@ -145,8 +146,8 @@ class ApplyJournal:
         not_removed = [r.path for r in self.journal.removals if r not in removed]
         if not self.journal.additions:
             return (
-                f"{len(removed)} of its {len(self.journal.removals)} file(s) had been removed already, and could not be "
-                f"restored: {_names(r.path for r in removed)}; as before are {_names(not_removed)}"
+                f"{len(removed)} of its {len(self.journal.removals)} file(s) had been removed already, and could not "
+                f"be restored: {_names(r.path for r in removed)}; as before are {_names(not_removed)}"
             )
         return (
             f"half of it stays: new are {_names(a.path for a in placed)}; removed are "
