@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from crash import row_changes
 from fsspeckit.api import recover
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.listing import list_files
@@ -67,6 +68,7 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
     "full_merge": _full_merge,
     "create": _create,
     "remove": remove_files,
+    **row_changes.OPERATIONS,
     "recover": recover,
 }
 
