@@ -304,7 +304,7 @@ def test_an_unknown_choice(io: Any, lake: str) -> None:
     refused(io, changes([1]), lake, "on_duplicates", on_duplicates="newest", **BY)
 
 
-def test_the_source_is_counted_with_all_rows_of_a_new_data_set(io: Any, tmp_path: Path) -> None:
+def test_latest_in_a_new_data_set(io: Any, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     result = io.merge(changes([1, 1, 2], x=list("abc"), version=[1, 2, 1]), lake, "upsert", ["id"], **LATEST)
     assert counts(result) == {"inserted": 2}
