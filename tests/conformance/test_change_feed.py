@@ -13,7 +13,7 @@ from fsspeckit.core.errors import PartitionMoveError, SchemaMismatchError
 from row_lakes import changes, counts, day_lake, flat_lake, folders, ids, keeps, merged, refused, seen
 from support import data_files, fingerprint, rows, write_lake
 
-D = {"delete_column": "op", "delete_values": ["D"]}
+D: dict[str, Any] = {"delete_column": "op", "delete_values": ["D"]}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def stored_columns(lake: str) -> list[str]:
 def test_null_and_other_values_are_no_deletes(io: Any, lake: str, op: pa.Array, values: Any) -> None:
     """The first row deletes an existing key, the fifth one that is not there."""
     source = changes([1, 2, 3, 100, 101, 102], op=op)
-    options = {"delete_column": "op"} | ({} if values is None else {"delete_values": values})
+    options: dict[str, Any] = {"delete_column": "op"} | ({} if values is None else {"delete_values": values})
     result = merged(io, source, lake, **options)
     assert counts(result) == {"inserted": 2, "updated": 2, "deleted": 1}
     assert result.changed == 2

@@ -14,8 +14,8 @@ from fsspeckit.core.errors import ArgumentError, PartitionMoveError
 from row_lakes import changes, counts, day_lake, flat_lake, folders, ids, keeps, merged, refused, seen
 from support import data_files, fingerprint, rows, write_lake
 
-ALL = {"delete_missing": "all"}
-PARTITIONS = {"delete_missing": "partitions"}
+ALL: dict[str, Any] = {"delete_missing": "all"}
+PARTITIONS: dict[str, Any] = {"delete_missing": "partitions"}
 SCOPES = pytest.mark.parametrize("scope", ["all", "partitions"])
 
 
@@ -139,7 +139,7 @@ def test_an_older_source_row_names_its_partition(io: Any, days: str) -> None:
 def test_the_partition_of_the_row_that_counts(io: Any, days: str) -> None:
     """Of several source rows, the one that is dropped names no partition."""
     source = changes([100, 100], ["a", "b"], version=[1, 2])
-    options = {"sequence_by": ["version"], "on_duplicates": "latest"}
+    options: dict[str, Any] = {"sequence_by": ["version"], "on_duplicates": "latest"}
     assert counts(merged(io, source, days, **options, **PARTITIONS)) == {"inserted": 1, "deleted": 2}
     assert seen(days, "id", "day") == [(1, "a"), (2, "a"), (5, "c"), (6, "c"), (100, "b")]
 

@@ -12,7 +12,7 @@ from fsspeckit.core.errors import PartitionMoveError
 from row_lakes import changes, counts, day_lake, flat_rows, folders, ids, keeps, merged, refused, seen
 from support import data_files, fingerprint, rows, write_lake
 
-MOVE = {"on_move": "move"}
+MOVE: dict[str, Any] = {"on_move": "move"}
 
 
 @pytest.fixture

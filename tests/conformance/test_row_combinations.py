@@ -118,7 +118,7 @@ def check_refused(io: Any, lake: str, options: Options, more: dict[str, Any], ma
 def options_of(strategy: str, arguments: dict[str, Any]) -> tuple[Options, dict[str, Any]]:
     """Options of the model, and other arguments."""
     more = {name: value for name, value in arguments.items() if name == "batch"}
-    given = {n: tuple(v) if isinstance(v, list) else v for n, v in arguments.items() if n not in more}
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in arguments.items() if n not in more}
     return Options(strategy, **given), more
 
 

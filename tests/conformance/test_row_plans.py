@@ -18,7 +18,7 @@ from fsspeckit.report.terminal import PlanView
 from row_lakes import changes, counts, day_lake, flat_lake, folders
 from support import data_files, write_lake
 
-FEED = {"delete_column": "gone", "sequence_by": ["version"], "on_duplicates": "latest"}
+FEED: dict[str, Any] = {"delete_column": "gone", "sequence_by": ["version"], "on_duplicates": "latest"}
 
 
 def feed() -> pa.Table:

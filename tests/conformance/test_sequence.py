@@ -17,9 +17,9 @@ from support import fingerprint, rows, write_lake
 
 NAN = float("nan")
 AT = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
-BY = {"sequence_by": ["version"]}
-LATEST = {"sequence_by": ["version"], "on_duplicates": "latest"}
-FEED = {"delete_column": "gone"}
+BY: dict[str, Any] = {"sequence_by": ["version"]}
+LATEST: dict[str, Any] = {"sequence_by": ["version"], "on_duplicates": "latest"}
+FEED: dict[str, Any] = {"delete_column": "gone"}
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_deletes_of_one_key_and_sequence_are_identical(io: Any, lake: str) -> No
     source = changes([1, 1], x=["a", "b"], version=[9, 9], gone=[True, True])
     assert counts(merged(io, source, lake, **LATEST, **FEED)) == {"deleted": 1}
     words = changes([2, 2], x=["a", "b"], version=[9, 9], op=["D", "X"])
-    options = {"delete_column": "op", "delete_values": ["D", "X"]}
+    options: dict[str, Any] = {"delete_column": "op", "delete_values": ["D", "X"]}
     assert counts(merged(io, words, lake, **LATEST, **options)) == {"deleted": 1}
 
 

@@ -71,7 +71,8 @@ def two_feeds(draw: st.DrawFn) -> tuple[Case, Case]:
     kinds = {n: (KEYS | PAYLOADS | PARTITIONS | SEQUENCES)[n] for n in (*keys, *payload, "version", *partitions)}
     options = Options(sequence_by=("version",), on_move="move" if partitions else "refuse")
     row = st.fixed_dictionaries({n: st.sampled_from(k.values) for n, k in kinds.items()})
-    files, known = [], set()
+    files: list[Any] = []
+    known: set[Any] = set()
     for folder, rows, how in draw(drawn_files(kinds, keys, partitions, row, least=1)):
         new = [r for n, r in enumerate(rows) if key_of(r, keys) not in {*known, *(key_of(o, keys) for o in rows[:n])}]
         known |= {key_of(r, keys) for r in rows} - {None}
@@ -168,7 +169,7 @@ def _changes(
     homes = {key_of(r, keys): {p: r[p] for p in partitions if p not in keys} for r in target}
     for drawn in draw(st.lists(row, min_size=0 if draw(once_in(10)) else 4, max_size=8)):
         chosen = dict(drawn)
-        if target and draw(st.integers(0, 2)):
+        if target and not draw(once_in(3)):
             existing = draw(st.sampled_from(target))
             chosen |= {k: existing[k] for k in keys}
             if draw(once_in(4)):
