@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from damage import nothing_changes
 from fsspeckit.core.errors import MergeValidationError
-from fsspeckit.core.model import Operation
 from support import data_files, rows, write_lake
 
 COUNTS = ("inserted", "updated", "deleted", "skipped", "moved")
@@ -66,8 +65,9 @@ def consistent(result: Any, lake: str) -> None:
     assert result.target_count_after == result.target_count_before + result.inserted - result.deleted
     assert sorted(file.path for file in result.files) == [f"{lake}/{name}" for name in data_files(lake)]
     assert sum(file.row_count for file in result.files) == result.target_count_after
-    by_operation = {op: {f.path for f in result.files if f.operation == op} for op in get_args(Operation)}
-    assert set(result.preserved_files) == by_operation["preserved"]
+    for operation in ("rewritten", "inserted", "preserved"):
+        paths = [file.path for file in result.files if file.operation == operation]
+        assert sorted(getattr(result, f"{operation}_files")) == sorted(paths)
     assert {f"{lake}/{name}" for name in data_files(lake)}.isdisjoint(result.removed_files)
     assert result.changed is None or 0 <= result.changed <= result.updated
 
