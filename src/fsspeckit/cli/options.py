@@ -244,8 +244,8 @@ _MERGE_OPTIONS = [
         type=click.Choice(get_args(Strategy)),
         default="upsert",
         show_default=True,
-        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both, delete removes "
-        "the rows with the source's keys.",
+        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both, delete "
+        "removes the rows with the source's keys.",
     ),
     click.option(
         "-p",
