@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.dataset.footer_cache import cached_footers
 from fsspeckit.core.dataset.footers import read_planned
 from fsspeckit.core.engine import Source
@@ -105,9 +106,9 @@ class SparkEngine:
         return files < MANY_FILES and not location.storage.opens_by_request and self._cluster.driver_bytes > 0
 
     @contextlib.contextmanager
-    def keys(self, spool: Spool) -> Iterator[KeySet]:
+    def keys(self, spool: Spool, actions: Actions) -> Iterator[KeySet]:
         small = spool.key_bytes <= self._cluster.broadcast_bytes
-        yield BroadcastKeys(self.operation, spool) if small else JoinedKeys(self.operation, spool)
+        yield (BroadcastKeys if small else JoinedKeys)(self.operation, spool, actions)
 
     def map(
         self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]
