@@ -85,7 +85,7 @@ def asks_for_names(path: Path) -> Iterator[str]:
     """Members of `MergeStrategy`, and comparisons of a strategy with anything but `None`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in MergeStrategy.__members__:
-            yield ast.unparse(node)
+            yield from [] if ast.unparse(node.value) == "HitAction" else [ast.unparse(node)]
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
             names = [getattr(operand, "attr", getattr(operand, "id", "")) for operand in operands]
