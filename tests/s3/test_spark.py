@@ -152,11 +152,11 @@ def test_writers_leave_a_running_plan_alone(
     during: list[list[str]] = []
 
     @contextlib.contextmanager
-    def keys(engine: Any, spool: Any) -> Iterator[Any]:
+    def keys(engine: Any, spool: Any, actions: Any) -> Iterator[Any]:
         during.append(moto_bucket.litter(prefix))
         io_there = fsspeckit.PyArrowDatasetIO(storage_options=io._access.storage_options)
         io_there.write_dataset(pa.table({"id": [1], "x": ["a"], "day": [3]}), lake)
-        with footers(engine, spool) as found:
+        with footers(engine, spool, actions) as found:
             yield found
 
     monkeypatch.setattr(engine_module.SparkEngine, "keys", keys)
