@@ -14,7 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import merge, plan, read, recover
+    from fsspeckit.api import delete, merge, plan, plan_delete, read, recover
     from fsspeckit.core.errors import (
         ArgumentError,
         CommitUnfinishedError,
@@ -66,9 +66,11 @@ __all__ = [
     "TargetError",
     "UnreadableFileError",
     "WriteResult",
+    "delete",
     "inspect",
     "merge",
     "plan",
+    "plan_delete",
     "read",
     "recover",
 ]
@@ -81,7 +83,7 @@ warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", Us
 # Not in `__all__`, so that `from fsspeckit import *` works without their libraries.
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
 _MODULES = {
-    **dict.fromkeys(("merge", "plan", "read", "recover"), "api"),
+    **dict.fromkeys(("delete", "merge", "plan", "plan_delete", "read", "recover"), "api"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),

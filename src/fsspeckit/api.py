@@ -13,7 +13,7 @@ from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, EngineName, Strategy
+from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, DeleteOptions, EngineName, Strategy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,9 +73,19 @@ def merge(
         data: a PyArrow table or reader, a pandas or Polars frame, a DuckDB relation, a Spark DataFrame, or the path of
             a Parquet file. Its rows replace whole rows.
         path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it if necessary.
-        strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both.
+        strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both,
+            `delete` removes the rows with the source's keys.
         key_columns: the columns that identify a row.
         partition_columns: for a new data set; otherwise detected from the paths. `partition_by` is an alias.
+        delete_column: a source column that says which rows delete; it is not stored. A null is not a delete.
+        delete_values: the values of that column that mean delete, e.g. `["D"]`. Without them it must be Boolean.
+        sequence_by: columns that order the changes of a key. A row is replaced or deleted only by one that is not
+            older, or skipped.
+        on_duplicates: `refuse` source rows with the same key, or keep the `latest` by `sequence_by`.
+        update_columns, exclude_columns: matched rows get only these columns, or all but these.
+        delete_missing: delete target rows that the source does not have: `all`, or those in the `partitions` of the
+            source's rows.
+        on_move: `refuse` a key that exists in another partition, or `move` the row.
         engine: `pyarrow`, `duckdb` or `spark`. By default Spark DataFrames use `spark`, DuckDB relations `duckdb`, and
             all other sources `pyarrow`.
         filesystem: an fsspec file system for the target.
@@ -128,6 +138,64 @@ def plan(
     """
     run: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan
     return run(data, path, strategy, key_columns, partition_columns, **options)
+
+
+def delete(
+    path: str,
+    keys: Any = None,
+    key_columns: Columns = (),
+    filters: Any = None,
+    *,
+    engine: EngineName | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[DeleteOptions],
+) -> MergeResult:
+    """Delete rows by their keys, or rows that a filter selects. The values are in no byte of the data set after it.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [1, 2, 3, 4], "day": ["2024-12-30", "2024-12-31", "2025-01-01", "2025-01-02"]})
+    >>> _ = fsspeckit.merge(orders, "memory://delete/orders", key_columns=["id"])
+    >>> fsspeckit.delete("memory://delete/orders", keys=[3, 99], key_columns=["id"]).deleted
+    1
+    >>> fsspeckit.delete("memory://delete/orders", filters=[("day", "<", "2025-01-01")]).deleted
+    2
+
+    Args:
+        path: a directory of Parquet files, which must exist.
+        keys: a source with the key columns, as in `merge`; other columns are ignored. For one key column also a list of
+            values, for several a list of tuples. A key that is not in the data set is no error.
+        key_columns: the columns that identify a row.
+        filters: conditions in PyArrow's form, instead of keys: tuples of column, operator (`=`, `!=`, `<`, `<=`, `>`,
+            `>=`, `in`, `not in`) and value, all of which must hold. A list of lists selects the rows for which one of
+            them holds. No condition holds for a null.
+        engine, filesystem, storage_options, replace, lock_timeout, partition_timezone, source_timezone: as in `merge`.
+    """
+    run: Callable[..., MergeResult] = dataset_io(engine or engine_for(keys), filesystem, storage_options).delete
+    return run(path, keys, key_columns, filters, **options)
+
+
+def plan_delete(
+    path: str,
+    keys: Any = None,
+    key_columns: Columns = (),
+    filters: Any = None,
+    *,
+    engine: EngineName | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[DeleteOptions],
+) -> MergePlan:
+    """Describe what `delete` would do, file by file and with exact counts, and change nothing.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> _ = fsspeckit.merge(pa.table({"id": [1, 2]}), "memory://plan_delete/orders", key_columns=["id"])
+    >>> plan = fsspeckit.plan_delete("memory://plan_delete/orders", filters=[("id", ">", 1)])
+    >>> plan.deleted, plan.files[0].deleted_rows
+    (1, 1)
+    """
+    run: Callable[..., MergePlan] = dataset_io(engine or engine_for(keys), filesystem, storage_options).plan_delete
+    return run(path, keys, key_columns, filters, **options)
 
 
 @overload

@@ -18,8 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from crash import row_changes
 from fsspeckit.api import recover
-from fsspeckit.core.storage import LocalStorage
+from fsspeckit.core.commit.session import writing
+from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.storage import LocalStorage, locate
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 SOURCE = pa.table(
@@ -48,12 +51,24 @@ def _create(lake: str) -> object:
     return PyArrowDatasetIO().merge(SOURCE, lake, "upsert", ["id"], ["p"])
 
 
+def remove_files(lake: str) -> object:
+    """A commit without additions: some files go, and with them all of the first partition."""
+    location = locate(lake)
+    with writing(location) as session:
+        infos = list_files(location)
+        doomed = [f for f in infos if f.path.startswith(("p=1/", "y=1/")) or f.path.endswith("f1.parquet")]
+        session.commit([], doomed, infos)
+    return None
+
+
 OPERATIONS: dict[str, Callable[[str], object]] = {
     "merge": _merge,
     "new_file": _new_file,
     "overwrite": _overwrite,
     "full_merge": _full_merge,
     "create": _create,
+    "remove": remove_files,
+    **row_changes.OPERATIONS,
     "recover": recover,
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from crash import row_changes
 from crash.dying import NEXT, SOURCE, Server
 from fsspeckit.api import recover
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -96,6 +97,8 @@ NEW: dict[str, Rows] = {
     "new_file": OLD | _as_rows(SOURCE),
     "overwrite": _as_rows(SOURCE),
     "full_merge": _as_rows(SOURCE),
+    "remove": {key: row for key, row in OLD.items() if row[1] == 2 and not 210 <= key < 220},
+    **{name: {key: (x, int(p)) for key, x, p in new} for name, new in row_changes.NEW.items()},
 }
 
 
@@ -202,7 +205,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("operation", ["new_file", "overwrite", "full_merge"])
+@pytest.mark.parametrize("operation", ["new_file", "overwrite", "full_merge", "remove", *row_changes.CASES])
 def test_other_writes_killed(scene: Scene, operation: str) -> None:
     labels, outcomes = scene.points(operation), set()
     for point in _sample(labels):
@@ -243,19 +246,29 @@ DEATHS = {
     "half applied": ("merge", "rename", "file-00003"),
     "old files half removed": ("new_file", "remove", "p=1/f1.parquet"),
     "applied, staging left": ("merge", "remove", "/journal.json"),
+    "files removed, the folder left": ("remove", "remove_folder", "p=1"),
+}
+DEATHS_OF_ROW_CHANGES = {
+    "a partition emptied, its folder left": ("delete", "remove_folder", "p=1"),
+    "deletes half applied": ("delete", "remove", "p=1/f1.parquet"),
+    "a feed half applied": ("feed", "rename", "file-00001"),
+    "rows moved, their old file left": ("move", "remove", "p=1/f1.parquet"),
 }
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize(
+    "death", [*DEATHS, *(pytest.param(d, marks=row_changes.NEEDED) for d in DEATHS_OF_ROW_CHANGES)]
+)
 def test_recovery_killed_at_every_call(scene: Scene, death: str) -> None:
     """Recovery may die as well, and the recovery of that, until one gets through."""
-    dead = _dead(scene, *DEATHS[death])
+    operation, method, name = (DEATHS | DEATHS_OF_ROW_CHANGES)[death]
+    dead = _dead(scene, operation, method, name)
     labels = dead.points("recover")
     for point in _changing(labels):
         where = f"{death}, then in recovery before {labels[point]}"
         assert scene.server.run("recover", dead.fresh(), point), f"was not killed at {where}"
         scene.server.run("recover", scene.scratch / "lake", point // 2)
-        outcome = check_after_death(dead, OLD, NEW["merge"], where)
+        outcome = check_after_death(dead, OLD, NEW[operation], where)
         assert outcome == ("old" if death in ("probe left", "staged files half written") else "new"), where
         check_untouched(dead, where)
 

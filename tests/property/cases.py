@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
-from reference import Row, key_of
+from reference import Options, Row, key_of
 
 from damage import edit_footer
 from fsspeckit.core.actions import PRESETS
@@ -68,10 +68,17 @@ PARTITIONS = {
     "number": Kind(pa.int32(), (None, 1, 20, 300), (pa.int64(),)),
 }
 
+NOT_STORED = ("op", "unknown")
+"""Columns of the source that no target has: the delete column, and one that only `strategy="delete"` takes."""
+
 
 @dataclass
 class Case:
-    """A drawn merge: the lake's files, the source, and what to do with them."""
+    """A drawn merge: the lake's files, the source, and what to do with them.
+
+    `mode` is `full` or `incremental` of `write_parquet_dataset`, or `merge`. `kinds` has the source's columns too, of
+    which the target may not have all; `source_columns` are those that the source has.
+    """
 
     kinds: dict[str, Kind]
     keys: list[str]
@@ -79,17 +86,23 @@ class Case:
     files: list[tuple[dict[str, Any], list[Row], dict[str, Any]]]
     source: list[Row]
     source_types: dict[str, pa.DataType]
-    strategy: str
+    options: Options
     mode: str
     extra: list[Row]
+    source_columns: list[str]
 
     @property
     def target(self) -> list[Row]:
         return [row for _, rows, _ in self.files for row in rows]
 
+    @property
+    def columns(self) -> list[str]:
+        """The target's columns, those of its paths included."""
+        return [name for name in self.kinds if name not in NOT_STORED]
+
     def write(self, root: Path) -> str:
         root.mkdir(parents=True, exist_ok=True)
-        stored = [c for c in self.kinds if c not in self.partitions]
+        stored = [c for c in self.columns if c not in self.partitions]
         for number, (partition, rows, options) in enumerate(self.files):
             folder = root / posixpath.join("", *(f"{c}={spelled(v)}" for c, v in partition.items()))
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +114,7 @@ class Case:
         return str(root)
 
     def source_table(self) -> pa.Table:
-        return to_table(self.source + self.extra, list(self.kinds), self.kinds, self.source_types)
+        return to_table(self.source + self.extra, self.source_columns, self.kinds, self.source_types)
 
 
 def _add_a_field(footer: thrift.Struct) -> None:
@@ -146,14 +159,14 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...]) -> Case:
     if partitions and draw(_COIN):
         keys = [*keys, partitions[0]]
     row = st.fixed_dictionaries({n: st.sampled_from(k.values) for n, k in kinds.items()})
-    files = draw(_files(kinds, keys, partitions, row))
+    files = draw(drawn_files(kinds, keys, partitions, row))
     source = draw(_source(kinds, keys, partitions, row, [r for _, rows, _ in files for r in rows]))
     strategy = draw(st.sampled_from(strategies))
     actions = PRESETS[strategy]
     mode = draw(st.sampled_from(("incremental", "incremental", "full"))) if actions.incremental else "full"
     extra = draw(st.lists(st.sampled_from(source), max_size=3)) if actions.reduce_source and source else []
     types = {n: draw(st.sampled_from((k.type, *k.also))) for n, k in kinds.items()}
-    return Case(kinds, keys, partitions, files, source, types, strategy, mode, extra)
+    return Case(kinds, keys, partitions, files, source, types, Options(strategy), mode, extra, list(kinds))
 
 
 @st.composite
@@ -163,18 +176,18 @@ def updates(draw: st.DrawFn) -> Case:
     payload = draw(st.lists(st.sampled_from(sorted(PAYLOADS)), min_size=1, max_size=4, unique=True))
     kinds = {n: (KEYS | PAYLOADS)[n] for n in (*keys, *payload)}
     row = st.fixed_dictionaries({n: st.sampled_from(k.values) for n, k in kinds.items()})
-    files = draw(_files(kinds, keys, [], row, least=1))
+    files = draw(drawn_files(kinds, keys, [], row, least=1))
     existing = [r for _, rows, _ in files for r in rows if key_of(r, keys) is not None]
     source = {}
     for old in draw(st.lists(st.sampled_from(existing), min_size=1, max_size=6)) if existing else []:
         changed = draw(st.lists(st.sampled_from(payload), unique=True))
         source[key_of(old, keys)] = {**old, **{n: draw(st.sampled_from(kinds[n].values)) for n in changed}}
     types = {n: draw(st.sampled_from((k.type, *k.also))) for n, k in kinds.items()}
-    return Case(kinds, keys, [], files, list(source.values()), types, "upsert", "incremental", [])
+    return Case(kinds, keys, [], files, list(source.values()), types, Options(), "incremental", [], list(kinds))
 
 
 @st.composite
-def _files(
+def drawn_files(
     draw: st.DrawFn, kinds: dict[str, Kind], keys: list[str], partitions: list[str], row: Any, least: int = 0
 ) -> Any:
     """A few files; keys may be null or stand twice."""

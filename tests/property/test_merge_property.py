@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import reference
 from cases import Case, cases, updates
+from feeds import feeds, two_feeds
 from hypothesis import HealthCheck, given, note, settings
 
-from fsspeckit import MergeValidationError
+from fsspeckit.core.errors import DuplicateKeyError, MergeValidationError, NullKeyError, PartitionMoveError
 from fsspeckit.core.parquet import dictionaries
 from support import all_names, data_files, fingerprint
 
@@ -77,49 +78,139 @@ def test_updates_are_copied_or_written_anew_to_the_same_rows(io: Any, examples: 
     assert examples < 100 or min(ways["spliced"], ways["written anew"]) > 0, ways
 
 
+REFUSALS = {
+    "null key": NullKeyError,
+    "duplicates": DuplicateKeyError,
+    "move": PartitionMoveError,
+    "null sequence": MergeValidationError,
+    "no row to keep": MergeValidationError,
+    "no partition": MergeValidationError,
+}
+
+
+def test_feeds_equal_the_reference(io: Any, examples: int, little: None) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(feeds())
+    def check(case: Case) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            check_case(io, case, Path(folder))
+
+    check()
+
+
+def test_the_same_feed_twice_ends_in_the_same_rows(io: Any, examples: int) -> None:
+    @settings(max_examples=max(5, examples // 3), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(feeds())
+    def check(case: Case) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            if check_case(io, case, Path(folder)) is None:
+                return
+            lake, found = f"{folder}/lake", multiset(read(case, f"{folder}/lake"))
+            before = fingerprint(lake)
+            again = run(io, case, lake)
+            assert (again.inserted, again.deleted, again.moved, again.changed) == (0, 0, 0, 0)
+            assert multiset(read(case, lake)) == found
+            assert fingerprint(lake) == before, "nothing differs, so no file is written"
+
+    check()
+
+
+def test_two_feeds_in_either_order_end_in_the_same_rows(io: Any, examples: int) -> None:
+    @settings(max_examples=max(5, examples // 3), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(two_feeds())
+    def check(pair: tuple[Case, Case]) -> None:
+        first, second = pair
+        note(f"{pair}")
+        found = []
+        for order in ((first, second), (second, first)):
+            with tempfile.TemporaryDirectory() as folder:
+                lake = first.write(Path(folder) / "lake")
+                for case in order:
+                    run(io, case, lake)
+                found.append(multiset(read(first, lake)))
+        assert found[0] == found[1]
+
+    check()
+
+
 def check_case(io: Any, case: Case, folder: Path) -> Any:
     """What the merge says of itself, held against the reference; `None` if it was refused, as it should be."""
     lake = case.write(folder / "lake")
     before = fingerprint(lake)
     note(f"{case}")
-    if case.strategy != "insert" and reference.moved(case.target, case.source, case.keys, case.partitions):
-        with pytest.raises(MergeValidationError, match="cannot change"):
-            run(io, case, lake)
+    expected = reference.merge(
+        [rows for _, rows, _ in case.files], case.source, case.keys, case.partitions, case.options
+    )
+    if isinstance(expected, reference.Refused):
+        check_refusal(io, case, lake, expected)
         assert fingerprint(lake) == before
         return None
-    expected, counts = reference.merge(case.target, case.source, case.keys, case.strategy)
+    plan = None if case.mode != "merge" else planned(io, case, lake)
     result = run(io, case, lake)
-    assert Counter(inserted=result.inserted, updated=result.updated, deleted=result.deleted) == counts
-    assert (result.target_count_before, result.target_count_after) == (len(case.target), len(expected))
-    assert multiset(read(case, lake)) == multiset(expected)
+    note(f"{result}")
+    check_counts(result, plan, expected)
+    assert (result.target_count_before, result.target_count_after) == (len(case.target), len(expected.rows))
+    blank = dict.fromkeys(case.columns)
+    assert multiset(read(case, lake)) == multiset([{**blank, **row} for row in expected.rows])
     assert {f.path for f in result.files} == {posixpath.join(lake, name) for name in data_files(lake)}
     assert {f.path: f.row_count for f in result.files} == {f"{lake}/{n}": count(lake, n) for n in data_files(lake)}
     assert all_names(folder)[0] == "lake" and all(n.startswith("lake") for n in all_names(folder))
-    if case.mode == "incremental" or counts.total() == 0:
-        assert untouched(case, before).items() <= fingerprint(lake).items()
+    if case.mode != "full" or expected.counts.total() == 0:
+        assert untouched(case, expected, before).items() <= fingerprint(lake).items()
+    if case.mode == "merge":
+        check_nothing_is_empty(case, lake)
     return result
 
 
+def check_refusal(io: Any, case: Case, lake: str, expected: reference.Refused) -> None:
+    for call in (run,) if case.mode != "merge" else (planned, run):
+        with pytest.raises(MergeValidationError) as caught:
+            call(io, case, lake)
+        assert isinstance(caught.value, tuple(REFUSALS[reason] for reason in expected.reasons)), expected.reasons
+
+
+def check_counts(result: Any, plan: Any, expected: reference.Merged) -> None:
+    """`changed` is known after the merge only, and not by every way of writing."""
+    known = [name for name in expected.counts if plan is not None or name in ("inserted", "updated", "deleted")]
+    assert {name: getattr(result, name) for name in known} == {name: expected.counts[name] for name in known}
+    if plan is not None:
+        before = [name for name in known if name != "changed"]
+        assert {name: getattr(plan, name) for name in before} == {name: expected.counts[name] for name in before}
+        assert sum(file.skipped_rows for file in plan.files) == expected.counts["skipped"]
+        assert plan.target_count_after == result.target_count_after
+
+
+def check_nothing_is_empty(case: Case, lake: str) -> None:
+    """A file that loses all rows goes, and an empty folder does; the last file stays."""
+    names = data_files(lake)
+    without_rows = [posixpath.basename(name).split(".")[0] for name in names if not count(lake, name)]
+    old = {f"f{number}" for number, (_, rows, _) in enumerate(case.files) if not rows}
+    assert set(without_rows) <= old or len(names) == 1
+    assert bool(names) or not case.files
+    folders = [name for name in all_names(lake) if (Path(lake) / name).is_dir()]
+    assert all(any(name.startswith(folder + "/") for name in names) for folder in folders)
+
+
+def arguments(case: Case) -> dict[str, Any]:
+    return {"key_columns": case.keys, "partition_columns": case.partitions or None}
+
+
 def run(io: Any, case: Case, lake: str) -> Any:
-    return io.write_parquet_dataset(
-        case.source_table(),
-        lake,
-        strategy=case.strategy,
-        key_columns=case.keys,
-        rewrite_mode=case.mode,
-        partition_columns=case.partitions or None,
-    )
+    strategy, table = case.options.strategy, case.source_table()
+    if case.mode == "merge":
+        return io.merge(table, lake, strategy, **arguments(case), **case.options.arguments())
+    return io.write_parquet_dataset(table, lake, strategy=strategy, rewrite_mode=case.mode, **arguments(case))
 
 
-def untouched(case: Case, before: dict[str, Any]) -> dict[str, Any]:
-    """Files without a row whose key the source has; all of them for an insert."""
-    wanted = {reference.key_of(row, case.keys) for row in case.source}
-    numbers = [
-        i
-        for i, (_, rows, _) in enumerate(case.files)
-        if case.strategy == "insert" or not any(reference.key_of(r, case.keys) in wanted for r in rows)
-    ]
-    return {n: v for n, v in before.items() if posixpath.basename(n) in {f"f{i}.parquet" for i in numbers}}
+def planned(io: Any, case: Case, lake: str) -> Any:
+    options = case.options
+    return io.plan(case.source_table(), lake, options.strategy, **arguments(case), **options.arguments())
+
+
+def untouched(case: Case, expected: reference.Merged, before: dict[str, Any]) -> dict[str, Any]:
+    """Files of which no row is updated or deleted."""
+    names = {f"f{number}.parquet" for number in range(len(case.files)) if number not in expected.touched}
+    return {name: seen for name, seen in before.items() if posixpath.basename(name) in names}
 
 
 def count(lake: str, name: str) -> int:

@@ -29,6 +29,7 @@ from fsspeckit.core.storage.objects import UnansweredError
 from s3.memory import MemoryObjects
 
 ROOT = "lake"
+REMOVED = "removed.parquet"
 READS = ("get", "get head", "stat", "list_all", "list_names", "read", "read_tail", "list_uploads")
 # What may be sent, and carried out long after its sender gave up waiting.
 LATE = ("put_if", "complete", "delete", "abort")
@@ -81,6 +82,9 @@ class World:
     ) -> None:
         self.bucket = MemoryObjects()
         self.bucket.objects["lake/base.parquet"] = json.dumps(["base"]).encode()
+        self.removes = program in (remove_or_merge, remove_or_discard)
+        if self.removes:
+            self.bucket.objects[f"lake/{REMOVED}"] = json.dumps(["removed"]).encode()
         self.faults, self.late = faults, list[tuple[str, Callable[[], Any]]]()
         self.used = 0
         self.unseen = set[str]()
@@ -228,6 +232,30 @@ def merge_or_discard(location: StoreLocation, runtime: Runtime, row: str) -> Non
         merge(location, runtime, row, [])
 
 
+def remove(location: StoreLocation, runtime: Runtime) -> None:
+    """A commit that only removes a file."""
+    with store.writing(location, 1e9, runtime) as session:
+        infos = list_files(location)
+        session.commit([], [info for info in infos if info.path == REMOVED], infos)
+
+
+def remove_or_merge(location: StoreLocation, runtime: Runtime, row: str) -> None:
+    if row == "row0":
+        remove(location, runtime)
+    else:
+        merge(location, runtime, row)
+
+
+def remove_or_discard(location: StoreLocation, runtime: Runtime, row: str) -> None:
+    """The first writer removes a file, and then merges without a row; the second discards what it finds recorded."""
+    if row != "row0":
+        store.recover(location, 1e9, "discard", runtime)
+        raise FsspeckitError("no row of this one")
+    remove(location, runtime)
+    with contextlib.suppress(FsspeckitError):
+        merge(location, runtime, row, [])
+
+
 @dataclass
 class Findings:
     states: int = 0
@@ -275,9 +303,17 @@ def explore(
     return findings
 
 
+def _rows(world: World, bucket: MemoryObjects) -> list[str]:
+    """The rows that are seen. If the first writer removes a file, its row counts as seen when the file is gone."""
+    rows = visible(bucket)
+    if not world.removes:
+        return rows
+    return [row for row in rows if row != "removed"] if "removed" in rows else [*rows, "row0"]
+
+
 def _harm(world: World) -> str | None:
     """At no time is a row gone that was there or was acknowledged."""
-    rows = visible(world.bucket)
+    rows = _rows(world, world.bucket)
     owed = ["base", *(f"row{n}" for n, w in enumerate(world.writers) if w.end == "acknowledged")]
     missing = [row for row in owed if row not in rows]
     return f"{missing} cannot be seen" if missing else None
@@ -334,7 +370,7 @@ def _fill(bucket: MemoryObjects, like: MemoryObjects) -> None:
 
 
 def _wrong(world: World, bucket: MemoryObjects) -> list[str]:
-    rows, problems = visible(bucket), []
+    rows, problems = _rows(world, bucket), []
     if rows.count("base") != 1:
         problems.append(f"base stands {rows.count('base')} times")
     for number, writer in enumerate(world.writers):

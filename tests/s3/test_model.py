@@ -12,7 +12,7 @@ from fsspeckit.core.commit import finish, head, store
 from fsspeckit.core.commit.lease import Lease
 from fsspeckit.core.errors import StorageError
 from s3.conftest import WHOLE
-from s3.explorer import explore, merge, merge_or_discard, visible
+from s3.explorer import explore, merge, merge_or_discard, remove_or_discard, remove_or_merge, visible
 
 LIMIT = 100_000 if WHOLE else 3000
 FAULTS = ["die before", "die after", "lost, done", "lost, not done", "late", "not found", "no bytes"]
@@ -33,6 +33,15 @@ def test_a_writer_and_one_who_discards(fault: str | None) -> None:
     assert findings.violations == []
     assert findings.states > 1000
     assert "acknowledged" in findings.ends
+
+
+@pytest.mark.parametrize("program", [remove_or_merge, remove_or_discard])
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_a_writer_that_only_removes_files(program: Any, fault: str | None) -> None:
+    findings = explore(program, faults=[fault] if fault else [], limit=LIMIT)
+    assert findings.violations == []
+    assert findings.states > 500
+    assert {"acknowledged", "refused"} <= findings.ends or program is remove_or_merge
 
 
 def mistakes() -> dict[str, Any]:
@@ -118,10 +127,15 @@ MISTAKES = [
     ("hurrying", merge_or_discard, None),
     ("hoping", merge, "not found"),
     ("trusting", merge, "no bytes"),
+    ("believing", remove_or_merge, "late"),
+    ("ignoring", remove_or_merge, None),
+    ("hurrying", remove_or_discard, None),
 ]
 
 
-@pytest.mark.parametrize("mistake,program,fault", MISTAKES, ids=[name for name, _, _ in MISTAKES])
+@pytest.mark.parametrize(
+    "mistake,program,fault", MISTAKES, ids=[f"{name}, {program.__name__}" for name, program, _ in MISTAKES]
+)
 def test_the_model_finds_mistakes(
     mistake: str, program: Any, fault: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,14 @@ import pyarrow as pa
 import pytest
 
 import fsspeckit
+from crash import row_changes
+from fsspeckit.core.commit.session import writing
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
+from fsspeckit.core.storage import locate
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.catalog import Table, find_table, refresh_table
 from support import all_names, fingerprint, write_lake
 
 DB = "fk_catalog"
@@ -59,6 +64,72 @@ def test_a_merge_by_name_is_seen_at_once_with_its_new_partitions(spark: Any, io:
     assert seen(spark, orders) == old(*range(39)) + new
     assert [row[0] for row in spark.sql(f"SHOW PARTITIONS {orders}").collect()] == ["day=d%3A9", "day=d0", "day=d1"]
     assert io.plan(frame(spark, 0, 5, "concat('d', id % 2)"), None, "update", ["id"], table=orders).updated == 5
+
+
+def emptied(table: Table, day: str) -> None:
+    """Remove the files of a partition, as a merge that deletes all of its rows does."""
+    location = locate(table.path)
+    with writing(location) as session:
+        infos = list_files(location)
+        session.commit([], [info for info in infos if info.path.startswith(f"day={day}/")], infos)
+    assert not Path(location.at(f"day={day}")).exists()
+
+
+def partitions(spark: Any, table: str) -> list[str]:
+    return [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
+
+
+@pytest.fixture(params=["managed", "external"])
+def kept(request: pytest.FixtureRequest, spark: Any, orders: str, tmp_path: Path) -> str:
+    """The table of orders, or one like it whose folder is not Spark's."""
+    if request.param == "managed":
+        return orders
+    spark.sql(f"CREATE TABLE {DB}.far LIKE {orders} USING parquet LOCATION '{tmp_path}/far'")
+    spark.sql(f"INSERT INTO {DB}.far SELECT * FROM {orders}")
+    return f"{DB}.far"
+
+
+def test_a_partition_without_files_leaves_the_catalog(spark: Any, io: SparkDatasetIO, kept: str) -> None:
+    """Else the next merge by name is refused: the catalog has a partition that is not in the table's folder."""
+    table = find_table(spark, kept)
+    emptied(table, "d1")
+    refresh_table(spark, table)
+    assert partitions(spark, kept) == ["day=d0"]
+    assert seen(spark, kept) == old(*range(0, 40, 2))
+    result = io.merge(frame(spark, 1, 3, "concat('d', id % 2)"), table=kept, strategy="upsert", key_columns="id")
+    assert (result.inserted, result.updated) == (1, 1)
+    assert partitions(spark, kept) == ["day=d0", "day=d1"]
+
+
+def test_files_of_another_writer_stay(spark: Any, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program writes to the partition again between our commit and the refresh, or just as it is dropped."""
+    table = find_table(spark, kept)
+    emptied(table, "d1")
+    file = Path(locate(table.path).at("day=d1"), "theirs.parquet")
+    write_lake(table.path, {"day=d1/theirs.parquet": pa.table({"id": [99], "Location": ["x"], "Provider": ["y"]})})
+    refresh_table(spark, table)
+    assert partitions(spark, kept) == ["day=d0", "day=d1"]
+    assert (99, "x", "d1") in seen(spark, kept)
+    assert file.exists()
+
+
+def test_a_partition_that_lies_elsewhere_stays_in_the_catalog(spark: Any, kept: str, tmp_path: Path) -> None:
+    table = find_table(spark, kept)
+    spark.sql(f"ALTER TABLE {kept} ADD PARTITION (day = 'far') LOCATION '{tmp_path}/elsewhere'")
+    spark.sql(f"INSERT INTO {kept} PARTITION (day = 'far') VALUES (99, 'x', 'y')")
+    refresh_table(spark, table)
+    assert partitions(spark, kept) == ["day=d0", "day=d1", "day=far"]
+    assert (99, "x", "far") in seen(spark, kept)
+
+
+@row_changes.NEEDED
+def test_a_merge_that_deletes_all_rows_of_a_partition(spark: Any, io: SparkDatasetIO, kept: str) -> None:
+    keys: Any = spark.range(1, 40, 2)
+    merge: Any = io.merge
+    assert merge(keys, table=kept, strategy="delete", key_columns="id").deleted == 20
+    assert partitions(spark, kept) == ["day=d0"]
+    assert seen(spark, kept) == old(*range(0, 40, 2))
+    assert merge(keys, table=kept, strategy="delete", key_columns="id").deleted == 0
 
 
 def test_the_function_of_the_package_takes_a_table_too(spark: Any, orders: str) -> None:

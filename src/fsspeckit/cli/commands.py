@@ -11,7 +11,17 @@ import click
 
 from fsspeckit import __version__
 from fsspeckit.cli.exit_codes import Commands
-from fsspeckit.cli.options import ENGINES, MergeCommand, json_option, lock_timeout_option, merge_options, storage_option
+from fsspeckit.cli.options import (
+    ENGINES,
+    Command,
+    DeleteCommand,
+    MergeCommand,
+    delete_options,
+    json_option,
+    lock_timeout_option,
+    merge_options,
+    storage_option,
+)
 from fsspeckit.cli.output import emit, emit_json, reporting, save_html, say
 from fsspeckit.cli.sources import find, read_sources
 
@@ -28,7 +38,7 @@ _EPILOG = (
 @click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fsspeckit", message="%(prog)s %(version)s")
 def cli() -> None:
-    """MERGE for plain Parquet: insert, update and upsert rows by key into a directory of Parquet files."""
+    """MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files."""
 
 
 @cli.command(short_help="Merge Parquet files into a data set.")
@@ -39,22 +49,15 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
     if dry_run:
         _plan(command)
         return
-    from fsspeckit.report.terminal import ResultView
-
     source = read_sources(command.sources, command.storage_options)
     io = command.dataset_io()
     existed = _exists(command.target, command.storage_options)
     started = time.perf_counter()
     result = io.merge(source, command.target, *command.positional, **command.options)
     seconds = time.perf_counter() - started
-    done = f"The merge into {command.target} is done"
-    with reporting(done):
+    with reporting(f"The merge into {command.target} is done"):
         _note_target(existed, command, future=False)
-    if command.html:
-        with reporting(done):
-            save_html(result, command.target, command.html)
-    with reporting(done):
-        _print(command, result, ResultView(result, command.target, seconds))
+    _report_result(command, result, seconds, f"The merge into {command.target} is done")
 
 
 @cli.command(short_help="Show what a merge would do.")
@@ -65,25 +68,47 @@ def plan(command: MergeCommand) -> None:
 
 
 def _plan(command: MergeCommand) -> None:
-    from fsspeckit.report.terminal import PlanView
-
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
-    options = command.options
-    planned = command.dataset_io().plan(
-        source,
-        command.target,
-        *command.positional,
-        partition_timezone=options.get("partition_timezone"),
-        source_timezone=options.get("source_timezone"),
-    )
+    planned = command.dataset_io().plan(source, command.target, *command.positional, **command.plan_options)
+    _note_target(existed, command, future=True)
+    _report_plan(command, planned)
+
+
+@cli.command(short_help="Delete rows by their keys, or by a condition.")
+@delete_options
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+def delete(command: DeleteCommand, dry_run: bool) -> None:
+    """Delete rows of the data set TARGET: those with the keys in a file, or those for which a condition holds."""
+    arguments, io = command.arguments(), command.dataset_io()
+    if dry_run:
+        _report_plan(command, io.plan_delete(command.target, **arguments))
+        return
+    started = time.perf_counter()
+    result = io.delete(command.target, **arguments)
+    _report_result(command, result, time.perf_counter() - started, f"The delete from {command.target} is done")
+
+
+def _report_result(command: Command, result: MergeResult, seconds: float, done: str) -> None:
+    """The change is committed: an error in the report does not change the exit code."""
+    from fsspeckit.report.terminal import ResultView
+
+    if command.html:
+        with reporting(done):
+            save_html(result, command.target, command.html)
+    with reporting(done):
+        _print(command, result, ResultView(result, command.target, seconds))
+
+
+def _report_plan(command: Command, planned: MergePlan) -> None:
+    from fsspeckit.report.terminal import PlanView
+
     if command.html:
         save_html(planned, command.target, command.html)
-    _note_target(existed, command, future=True)
     _print(command, planned, PlanView(planned, command.target))
 
 
-def _print(command: MergeCommand, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
+def _print(command: Command, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
     from fsspeckit.report.summary import document
 
     if command.as_json:
@@ -101,8 +126,8 @@ def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
     """Mention a target that did not exist: its path may be misspelt."""
     if existed:
         return
-    if command.strategy == "update":
-        say("Warning", f"{command.target} does not exist; there is nothing to update.")
+    if command.strategy in ("update", "delete"):
+        say("Warning", f"{command.target} does not exist; there is nothing to {command.strategy}.")
     elif future or _exists(command.target, command.storage_options):
         say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
 

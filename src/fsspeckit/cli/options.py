@@ -1,4 +1,4 @@
-"""The options that `merge` and `plan` share."""
+"""The options of the commands that change a data set."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from fsspeckit.core import defaults
-from fsspeckit.datasets.options import EngineName, MergeOptions, Strategy
+from fsspeckit.datasets.options import DeleteOptions, EngineName, MergeOptions, PlanOptions, Strategy
 
 if TYPE_CHECKING:
     from fsspeckit.datasets.io import DatasetIO
@@ -21,29 +21,39 @@ ENGINES = get_args(EngineName)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeCommand:
-    """A merge as the command line describes it; `options` are those of `DatasetIO.merge`."""
+class Command:
+    """What all commands that change a data set have: the target, the engine, and the form of the report."""
 
-    sources: tuple[str, ...]
     target: str
-    keys: tuple[str, ...]
-    strategy: Strategy
-    partitions: tuple[str, ...]
     engine: str
     master: str | None
     conf: dict[str, str]
     storage_options: dict[str, str] = field(repr=False)
-    options: MergeOptions
     as_json: bool
     html: str | None
+
+    def dataset_io(self) -> DatasetIO[Any]:
+        return open_engine(self.engine, self.master, self.conf, self.storage_options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeCommand(Command):
+    """A merge as the command line describes it; `options` are those of `DatasetIO.merge`."""
+
+    sources: tuple[str, ...]
+    keys: tuple[str, ...]
+    strategy: Strategy
+    partitions: tuple[str, ...]
+    options: MergeOptions
 
     @property
     def positional(self) -> tuple[Strategy, list[str], list[str] | None]:
         """Strategy, key columns and partition columns, as `DatasetIO` takes them."""
         return self.strategy, list(self.keys), list(self.partitions) or None
 
-    def dataset_io(self) -> DatasetIO[Any]:
-        return open_engine(self.engine, self.master, self.conf, self.storage_options)
+    @property
+    def plan_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name in PlanOptions.__optional_keys__}
 
 
 def open_engine(
@@ -127,25 +137,7 @@ def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None
     return file
 
 
-_OPTIONS = [
-    click.argument("sources", metavar="SOURCE...", nargs=-1, required=True),
-    click.argument("target"),
-    click.option("-k", "--key", "keys", multiple=True, required=True, help="A key column; repeat for composite keys."),
-    click.option(
-        "-s",
-        "--strategy",
-        type=click.Choice(get_args(Strategy)),
-        default="upsert",
-        show_default=True,
-        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both.",
-    ),
-    click.option(
-        "-p",
-        "--partition",
-        "partitions",
-        multiple=True,
-        help="A partition column of a new data set. Existing partitions are detected from the paths.",
-    ),
+_ENGINE_OPTIONS = [
     click.option(
         "--engine",
         type=click.Choice(ENGINES),
@@ -158,6 +150,112 @@ _OPTIONS = [
         "--conf", metavar="K=V", multiple=True, callback=_spark_settings, help="A Spark setting; may be repeated."
     ),
     storage_option,
+]
+_REWRITE_OPTIONS = [
+    click.option(
+        "--replace",
+        type=click.Choice(("in_place", "new_file")),
+        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
+    ),
+    lock_timeout_option,
+    click.option(
+        "--partition-timezone",
+        metavar="ZONE",
+        help="Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone.",
+    ),
+    click.option(
+        "--source-timezone",
+        metavar="ZONE",
+        help="Time zone of source timestamps that have none, if the target's timestamps have one.",
+    ),
+]
+_REPORT_OPTIONS = [
+    json_option,
+    click.option(
+        "--html",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=_check_html,
+        help="Also write the report as a web page.",
+    ),
+]
+
+
+def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
+
+
+_ROW_OPTIONS = [
+    click.option("--delete-column", metavar="COLUMN", help="A source column that says which rows delete; not stored."),
+    click.option(
+        "--delete-value",
+        "delete_values",
+        metavar="VALUE",
+        multiple=True,
+        callback=_list_or_none,
+        help="A value of --delete-column that means delete, e.g. D; may be repeated. Not needed for a Boolean column.",
+    ),
+    click.option(
+        "--sequence-by",
+        metavar="COLUMN",
+        multiple=True,
+        callback=_list_or_none,
+        help="A column that orders the changes of a key: older rows change nothing. May be repeated.",
+    ),
+    click.option(
+        "--on-duplicates",
+        type=click.Choice(("refuse", "latest")),
+        help="Source rows with the same key: refuse them (the default), or keep the latest by --sequence-by.",
+    ),
+    click.option(
+        "--update-column",
+        "update_columns",
+        metavar="COLUMN",
+        multiple=True,
+        callback=_list_or_none,
+        help="Matched rows get only this column; may be repeated.",
+    ),
+    click.option(
+        "--exclude-column",
+        "exclude_columns",
+        metavar="COLUMN",
+        multiple=True,
+        callback=_list_or_none,
+        help="Matched rows get all columns but this one; may be repeated.",
+    ),
+    click.option(
+        "--delete-missing",
+        type=click.Choice(("all", "partitions")),
+        help="Delete target rows that the source does not have: all, or those in the source's partitions.",
+    ),
+    click.option(
+        "--on-move",
+        type=click.Choice(("refuse", "move")),
+        help="A key that is in another partition: refuse the merge (the default), or move the row.",
+    ),
+]
+_MERGE_OPTIONS = [
+    click.argument("sources", metavar="SOURCE...", nargs=-1, required=True),
+    click.argument("target"),
+    click.option("-k", "--key", "keys", multiple=True, required=True, help="A key column; repeat for composite keys."),
+    click.option(
+        "-s",
+        "--strategy",
+        type=click.Choice(get_args(Strategy)),
+        default="upsert",
+        show_default=True,
+        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both, delete "
+        "removes the rows with the source's keys.",
+    ),
+    click.option(
+        "-p",
+        "--partition",
+        "partitions",
+        multiple=True,
+        help="A partition column of a new data set. Existing partitions are detected from the paths.",
+    ),
+    *_ROW_OPTIONS,
+    *_ENGINE_OPTIONS,
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),
@@ -179,44 +277,83 @@ _OPTIONS = [
         show_default=True,
         help="Maximum number of rows in a row group of a new file.",
     ),
+    *_REWRITE_OPTIONS,
+    *_REPORT_OPTIONS,
+]
+_DELETE_OPTIONS = [
+    click.argument("target"),
     click.option(
-        "--replace",
-        type=click.Choice(("in_place", "new_file")),
-        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
-    ),
-    lock_timeout_option,
-    click.option(
-        "--partition-timezone",
-        metavar="ZONE",
-        help="Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone.",
-    ),
-    click.option(
-        "--source-timezone",
-        metavar="ZONE",
-        help="Time zone of source timestamps that have none, if the target's timestamps have one.",
-    ),
-    json_option,
-    click.option(
-        "--html",
+        "--keys",
+        "sources",
         metavar="FILE",
-        type=click.Path(dir_okay=False, writable=True),
-        callback=_check_html,
-        help="Also write the report as a web page.",
+        multiple=True,
+        help="Parquet files or folders, or - for standard input, with the keys of the rows to delete. Other columns "
+        "are ignored. May be repeated.",
     ),
+    click.option("-k", "--key", "keys", multiple=True, help="A key column; repeat for composite keys."),
+    click.option(
+        "--where",
+        metavar="CONDITION",
+        multiple=True,
+        help="Delete the rows for which this holds, e.g. 'day < 2025-01-01'; if repeated, all must hold. Values are "
+        "numbers, ISO dates or text.",
+    ),
+    *_ENGINE_OPTIONS,
+    *_REWRITE_OPTIONS,
+    *_REPORT_OPTIONS,
 ]
 
 
+def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteCommand(Command):
+    """A delete as the command line describes it; `options` are those of `DatasetIO.delete`."""
+
+    sources: tuple[str, ...]
+    keys: tuple[str, ...]
+    where: tuple[str, ...]
+    options: DeleteOptions
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `DatasetIO.delete` and `plan_delete`."""
+        from fsspeckit.cli.sources import read_sources
+        from fsspeckit.core.match.filter_text import parse_conditions
+
+        if bool(self.sources) == bool(self.where):
+            raise click.UsageError("Give the keys of the rows (--keys FILE -k COLUMN) or a condition (--where).")
+        if self.where:
+            if self.keys:
+                raise click.UsageError("-k has no effect with --where; leave it out.")
+            return {"filters": parse_conditions(self.where), **self.options}
+        if not self.keys:
+            raise click.UsageError("--keys needs the key columns (-k).")
+        source = read_sources(self.sources, self.storage_options)
+        return {"keys": source, "key_columns": list(self.keys), **self.options}
+
+
+def delete_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a delete to a command, which gets them as one `DeleteCommand`."""
+    return _with(_DELETE_OPTIONS, _gathered(command, DeleteCommand, DeleteOptions))
+
+
 def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options to a command, which gets them as one `MergeCommand`."""
+    """Add the options of a merge to a command, which gets them as one `MergeCommand`."""
+    return _with(_MERGE_OPTIONS, _gathered(command, MergeCommand, MergeOptions))
 
+
+def _gathered(command: Callable[..., Any], kind: type[Any], option_type: Any) -> Callable[..., Any]:
     @wraps(command)
-    def with_merge_command(**parameters: Any) -> Any:
-        options = {name: parameters.pop(name) for name in sorted(MergeOptions.__optional_keys__ & parameters.keys())}
-        fields = MergeCommand.__dataclass_fields__.keys() & parameters.keys()
-        arguments = {name: parameters.pop(name) for name in sorted(fields)}
-        return command(MergeCommand(options=cast(MergeOptions, options), **arguments), **parameters)
+    def gathered(**parameters: Any) -> Any:
+        names = sorted(option_type.__optional_keys__ & parameters.keys())
+        options = {name: value for name in names if (value := parameters.pop(name)) is not None}
+        arguments = {
+            name: parameters.pop(name) for name in sorted(kind.__dataclass_fields__.keys() & parameters.keys())
+        }
+        return command(kind(options=options, **arguments), **parameters)
 
-    wrapped: Callable[..., Any] = with_merge_command
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+    return gathered

@@ -36,7 +36,8 @@ from fsspeckit.core.validate import RowOrder
 class Request:
     """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
 
-    `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts.
+    `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts. `must_exist` refuses
+    a target without data files.
     """
 
     strategy: MergeStrategy
@@ -55,6 +56,7 @@ class Request:
     delete_missing: Literal["all", "partitions"] | None = None
     on_move: Literal["refuse", "move"] = "refuse"
     filters: Any = None
+    must_exist: bool = False
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

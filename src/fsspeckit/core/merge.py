@@ -43,7 +43,7 @@ from fsspeckit.core.dataset.target import (
     template,
 )
 from fsspeckit.core.engine import Engine, Scratch, Source
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.execution_plan import Planned, Request
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
@@ -174,6 +174,8 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     ignores_case, columns = engine.ignores_case, request.partition_columns
     bounds = request.key_columns if request.filters is None else filter_names(request.filters)
     target = read_target(engine.footers, location, bounds, columns, ignores_case)
+    if target.schema is None and request.must_exist:
+        raise TargetError(f"There is no data set at {location.shown}. Check the path.")
     if target.schema is None or not ignores_case:
         return target, request
     own_names = partial(in_target_case, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import pyarrow as pa
@@ -14,12 +15,14 @@ from fsspeckit.core.actions import PRESETS
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy, WriteOptions
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
+    DeleteOptions,
     MergeOptions,
     Mode,
     PlanOptions,
@@ -28,6 +31,8 @@ from fsspeckit.datasets.options import (
     WriteParquetOptions,
     check_known,
 )
+from fsspeckit.datasets.row_options import row_arguments
+from fsspeckit.datasets.sources import keys_source
 
 Frame = TypeVar("Frame")
 
@@ -61,9 +66,16 @@ class DatasetIO(Generic[Frame]):
         Args:
             data: the source; the engine's class lists what it accepts. Its rows replace whole rows.
             path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it if necessary.
-            strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both.
+            strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both,
+                `delete` removes the rows with the source's keys.
             key_columns: the columns that identify a row.
             partition_columns: for a new data set; otherwise detected from the paths. `partition_by` is an alias.
+            delete_column, delete_values: the source column, and its values, that mark rows to delete.
+            sequence_by: columns that order the changes of a key. An older row changes nothing.
+            on_duplicates: `refuse` source rows with the same key, or keep the `latest` by `sequence_by`.
+            update_columns, exclude_columns: matched rows get only these columns, or all but these.
+            delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
+            on_move: `refuse` a key that exists in another partition, or `move` the row.
             compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
@@ -100,6 +112,61 @@ class DatasetIO(Generic[Frame]):
         location = self._locate(path)
         with self._running("plan", location) as engine:
             return core.plan(engine, location, data, request)
+
+    def delete(
+        self,
+        path: str,
+        keys: Any = None,
+        key_columns: Columns = (),
+        filters: Any = None,
+        **options: Unpack[DeleteOptions],
+    ) -> MergeResult:
+        """Delete rows by their keys, or rows that a filter selects. The values are in no byte of the data set after it.
+
+        Args:
+            path: a directory of Parquet files, which must exist.
+            keys: a source with the key columns, as in `merge`; other columns are ignored. For one key column also a
+                list of values, for several a list of tuples.
+            key_columns: the columns that identify a row.
+            filters: conditions in PyArrow's form, instead of keys: `[("day", "<", "2025-01-01")]`. A list of lists
+                selects the rows for which one of them holds. No condition holds for a null.
+            replace, lock_timeout, partition_timezone, source_timezone: as in `merge`.
+        """
+        check_known("delete", options, DeleteOptions)
+        source, request = self._delete_request(keys, key_columns, filters, options)
+        location = self._locate(path)
+        with self._running("merge", location) as engine:
+            return core.run(engine, location, source, request)
+
+    def plan_delete(
+        self,
+        path: str,
+        keys: Any = None,
+        key_columns: Columns = (),
+        filters: Any = None,
+        **options: Unpack[DeleteOptions],
+    ) -> MergePlan:
+        """Describe what `delete` would do, and change nothing."""
+        check_known("plan_delete", options, DeleteOptions)
+        source, request = self._delete_request(keys, key_columns, filters, options)
+        location = self._locate(path)
+        with self._running("plan", location) as engine:
+            return core.plan(engine, location, source, request)
+
+    def _delete_request(
+        self, keys: Any, key_columns: Columns, filters: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, core.Request]:
+        if (keys is None) == (filters is None):
+            raise ArgumentError("Delete rows either by keys or by filters: pass one of the two.")
+        if filters is None:
+            request = self.request("delete", key_columns, None, options)
+            return keys_source(keys, request.key_columns), replace(request, must_exist=True)
+        if key_columns:
+            raise ArgumentError("key_columns has no effect with filters. Leave it out.")
+        filter_names(filters)  # refuse filters of another form before anything is read
+        request = self.request("delete", ("*",), None, options)
+        request = replace(request, key_columns=(), filters=filters, must_exist=True)
+        return pa.table({"none": pa.nulls(0)}), request
 
     def write_dataset(
         self,
@@ -148,6 +215,8 @@ class DatasetIO(Generic[Frame]):
         _check_used(strategy, key_columns, mode, rewrite_mode, order, options.get("replace"))
         if strategy is None:
             return self._write(data, path, mode, partition_columns, options)
+        if strategy == MergeStrategy.DELETE:
+            raise ArgumentError("write_parquet_dataset does not delete rows. Use delete, or merge(strategy='delete').")
         request = self.request(
             strategy,
             key_columns,
@@ -177,11 +246,11 @@ class DatasetIO(Generic[Frame]):
 
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
-        parsed, replace = MergeStrategy.parse(strategy), options.get("replace")
+        parsed, how = MergeStrategy.parse(strategy), options.get("replace")
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
-        if replace not in (None, "in_place", "new_file"):
-            raise ArgumentError(f"Unknown replace {replace!r}. Choose 'in_place' or 'new_file'.")
+        if how not in (None, "in_place", "new_file"):
+            raise ArgumentError(f"Unknown replace {how!r}. Choose 'in_place' or 'new_file'.")
         return core.Request(
             strategy=parsed,
             key_columns=validate.key_names(key_columns),
@@ -189,11 +258,12 @@ class DatasetIO(Generic[Frame]):
             rewrite_mode=rewrite_mode,
             dedup_order_by=dedup_order_by,
             options=_layout(options),
-            replace=replace,
+            replace=how,
             lock_timeout=_timeout(options),
             batch=options.get("batch"),
             partition_timezone=_zone(options, "partition_timezone"),
             source_timezone=_zone(options, "source_timezone"),
+            **row_arguments(parsed, options),
         )
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from fsspeckit.core.model import Replace
 
 EngineName: TypeAlias = Literal["pyarrow", "duckdb", "spark"]
-Strategy: TypeAlias = Literal["insert", "update", "upsert"]
+Strategy: TypeAlias = Literal["insert", "update", "upsert", "delete"]
 AnyStrategy: TypeAlias = Literal["insert", "update", "upsert", "full_merge", "deduplicate"]
 Mode: TypeAlias = Literal["append", "overwrite"]
 Columns: TypeAlias = Sequence[str] | str
 
 
-class PlanOptions(TypedDict, total=False):
+class CommonOptions(TypedDict, total=False):
     """Options of `plan`, `merge` and all writes."""
 
     partition_by: Columns | None
@@ -31,7 +31,32 @@ class PlanOptions(TypedDict, total=False):
     """Time zone of source timestamps that have none, if the target's have one. Default under Spark: the session's."""
 
 
-class WriteDatasetOptions(PlanOptions, total=False):
+class RowChangeOptions(TypedDict, total=False):
+    """Options of `plan` and `merge` about single rows."""
+
+    delete_column: str | None
+    """A source column that says which rows delete. It is not stored."""
+    delete_values: Sequence[Any] | None
+    """The values of `delete_column` that mean delete, e.g. `["D"]`. Without them the column must be Boolean."""
+    sequence_by: Columns | None
+    """Columns that order the changes of a key: a row is replaced or deleted only by one that is not older."""
+    on_duplicates: Literal["refuse", "latest"]
+    """Of several source rows with the same key, refuse all, or keep the greatest by `sequence_by`."""
+    update_columns: Columns | None
+    """Matched rows get only these columns (and `sequence_by`); the others keep their values."""
+    exclude_columns: Columns | None
+    """Matched rows get all columns but these."""
+    delete_missing: Literal["all", "partitions"] | None
+    """Delete target rows whose key the source does not have: all, or those in the source's partitions."""
+    on_move: Literal["refuse", "move"]
+    """A key that is in another partition: refuse the merge, or move the row."""
+
+
+class PlanOptions(CommonOptions, RowChangeOptions, total=False):
+    """Options of `plan`."""
+
+
+class WriteDatasetOptions(CommonOptions, total=False):
     """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
     compression: str
@@ -64,11 +89,24 @@ class WriteParquetOptions(RewriteOptions, total=False):
     """With `deduplicate`: keep the row that is greatest by these columns."""
 
 
-class MergeOptions(RewriteOptions, total=False):
+class MergeOptions(RewriteOptions, RowChangeOptions, total=False):
     """Options of `merge`."""
 
     batch: Batch | None
     """Identifies the source as a batch of a stream. A batch that was committed before is skipped."""
+
+
+class DeleteOptions(TypedDict, total=False):
+    """Options of `delete` and `plan_delete`."""
+
+    replace: Replace | None
+    """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
+    lock_timeout: float
+    """Seconds to wait for another writer."""
+    partition_timezone: str | None
+    """Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone."""
+    source_timezone: str | None
+    """Time zone of timestamps in `keys` that have none, if the target's have one. Under Spark: the session's."""
 
 
 class EngineOptions(TypedDict, total=False):

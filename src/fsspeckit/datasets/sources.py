@@ -43,6 +43,20 @@ def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader
     )
 
 
+def keys_source(keys: Any, key_columns: Sequence[str]) -> Any:
+    """Keys as a source. A list has the values of one key column, or tuples of the values of several."""
+    if not isinstance(keys, (list, tuple, set, frozenset)) or any(isinstance(key, os.PathLike) for key in keys):
+        return keys
+    rows = [(key,) for key in keys] if len(key_columns) == 1 else list(keys)
+    if any(not isinstance(row, (list, tuple)) or len(row) != len(key_columns) for row in rows):
+        raise ArgumentError(f"keys must be tuples with a value for each of {list(key_columns)}.")
+    columns = zip(*rows, strict=True) if rows else [()] * len(key_columns)
+    try:
+        return pa.table({name: pa.array(list(values)) for name, values in zip(key_columns, columns, strict=True)})
+    except (pa.ArrowException, TypeError) as error:
+        raise ArgumentError(f"keys have values of different types: {error}. Give them as a table.") from error
+
+
 def _stream_reader(source: Any) -> pa.RecordBatchReader:
     """Polars raises a Rust panic for types that it cannot export, such as decimal256."""
     try:

@@ -11,6 +11,8 @@ from fsspeckit.report.summary import (
     Group,
     count,
     counts,
+    headline,
+    partition_facts,
     plan_groups,
     relative,
     result_groups,
@@ -52,10 +54,10 @@ td.n, .action { white-space: nowrap; } td .soft, td .why { display: inline-block
 def page(report: MergePlan | MergeResult, target: str) -> str:
     """A whole HTML document."""
     if isinstance(report, MergePlan):
-        title, groups = f"Plan: {report.strategy} into {target}", plan_groups(report)
+        title, groups = f"Plan: {headline(report, target)}", plan_groups(report)
         parts = [*_plan_facts(report), *_bars(groups), *_plan_files(report, target), *_hints(report.hints)]
     else:
-        title, groups = f"Merged: {report.strategy} into {target}", result_groups(report)
+        title, groups = f"Done: {headline(report, target)}", result_groups(report)
         sentence = retyped(report)
         parts = [*_bars(groups), *_result_files(report, target), *_hints([sentence] if sentence else [])]
     return "\n".join(
@@ -74,6 +76,7 @@ def page(report: MergePlan | MergeResult, target: str) -> str:
 
 def _plan_facts(plan: MergePlan) -> list[str]:
     facts = [("Key", ", ".join(plan.key_columns)), ("Partitions", ", ".join(plan.partition_columns) or "none")]
+    facts = [*(fact for fact in facts if fact[1]), *((name.capitalize(), text) for name, text in partition_facts(plan))]
     return ["<dl>", *(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts), "</dl>"]
 
 
@@ -110,12 +113,14 @@ def _legend(group: Group, total: int) -> list[str]:
 def _plan_files(plan: MergePlan, target: str) -> list[str]:
     order = {"rewrite": 0, "scan": 1, "guard": 2, "prune": 3}
     files = sorted(plan.files, key=lambda f: order[f.action])
-    heads = ("file", "action", "matched", "row groups read", "rows", "size", "reason")
+    heads = ("file", "action", "updated", "deleted", "skipped", "row groups read", "rows", "size", "reason")
     rows = [
         [
             _path(f.path, target),
             _action(f.action),
-            count(f.matched_rows),
+            count(f.updated_rows),
+            count(f.deleted_rows),
+            count(f.skipped_rows),
             f"{count(f.scanned_row_groups)} of {count(f.row_groups)}",
             count(f.rows),
             size(f.bytes),
@@ -123,7 +128,7 @@ def _plan_files(plan: MergePlan, target: str) -> list[str]:
         ]
         for f in files[:MAX_FILES]
     ]
-    return _files(heads, rows, len(files), numeric=(2, 3, 4, 5))
+    return _files(heads, rows, len(files), numeric=(2, 3, 4, 5, 6, 7))
 
 
 def _result_files(result: MergeResult, target: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +78,13 @@ class Group:
 LABELS = {"rewrite": "rewritten", "scan": "scanned", "guard": "checked", "prune": "skipped"}
 """Labels for the actions of a plan."""
 _PLANNED = {
-    "rewrite": "contain rows that the source replaces",
-    "scan": "key columns read, no row to replace",
+    "rewrite": "contain rows that change",
+    "scan": "key columns read, no row to change",
     "guard": "in other partitions; key columns read to find moved keys",
     "prune": "only the footer read",
 }
 _DONE = {
-    "rewritten": "contain replaced rows",
+    "rewritten": "contain changed rows",
     "inserted": "new files with new rows",
     "preserved": "unchanged, byte for byte",
 }
@@ -100,7 +100,7 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
         meaning = f"{meaning}: {files[0].reason}"
     elif name == "prune" and reasons:
         meaning = f"{meaning}: {', '.join(f'{reason} ({count(n)})' for reason, n in reasons.most_common())}"
-    elif name == "rewrite" and any(not f.matched_rows for f in files):
+    elif name == "rewrite" and any(not (f.updated_rows or f.deleted_rows) for f in files):
         meaning = f"{meaning}, or take the common type of a column"
     return Group(name, LABELS[name], meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
 
@@ -118,12 +118,37 @@ def result_groups(result: MergeResult) -> list[Group]:
 
 
 def counts(report: MergePlan | MergeResult) -> str:
-    """`3 updated, 1 inserted; 100 → 101 rows`"""
-    parts = [("updated", report.updated), ("inserted", report.inserted), ("deleted", report.deleted)]
+    """`3 updated (1 moved), 1 inserted; 100 → 101 rows`"""
+    moved = f" ({count(report.moved)} moved)" if report.moved else ""
+    parts = [
+        (f"updated{moved}", report.updated),
+        ("inserted", report.inserted),
+        ("deleted", report.deleted),
+        ("skipped as older", report.skipped),
+    ]
     done = ", ".join(f"{count(n)} {word}" for word, n in parts if n) or "nothing changes"
     before, after = count(report.target_count_before), count(report.target_count_after)
     rows = f"{before} rows" if report.target_count_before == report.target_count_after else f"{before} → {after} rows"
     return f"{done}; {rows}"
+
+
+def headline(report: MergePlan | MergeResult, target: str) -> str:
+    """`upsert 3 rows into lake`, `delete 2 rows from lake`"""
+    if report.strategy != "delete":
+        return f"{report.strategy} {count(report.source_count, 'row')} into {target}"
+    return f"delete {count(report.deleted, 'row')} from {target}"
+
+
+def partition_facts(plan: MergePlan) -> list[tuple[str, str]]:
+    """Where new rows go, and the partitions that appear and disappear."""
+    new = [f"{folder} ({count(rows)})" for folder, rows in plan.new_rows.items() if folder]
+    facts = [("new rows in", new), ("new", plan.new_partitions), ("emptied", plan.emptied_partitions)]
+    return [(name, _some(values)) for name, values in facts if values]
+
+
+def _some(values: Sequence[str], limit: int = 8) -> str:
+    more = f" and {count(len(values) - limit)} more" if len(values) > limit else ""
+    return ", ".join(values[:limit]) + more
 
 
 def retyped(result: MergeResult) -> str | None:

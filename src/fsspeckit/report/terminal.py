@@ -22,6 +22,8 @@ from fsspeckit.report.summary import (
     Group,
     count,
     counts,
+    headline,
+    partition_facts,
     plan_groups,
     relative,
     result_groups,
@@ -56,10 +58,9 @@ class PlanView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         plan, groups = self.plan, plan_groups(self.plan)
-        yield _title("Plan", f"{plan.strategy} {count(plan.source_count, 'row')} into {self.target}")
-        yield _facts(
-            [("key", ", ".join(plan.key_columns)), ("partitions", ", ".join(plan.partition_columns) or "none")]
-        )
+        yield _title("Plan", headline(plan, self.target))
+        columns = [("key", ", ".join(plan.key_columns)), ("partitions", ", ".join(plan.partition_columns) or "none")]
+        yield _facts([*(fact for fact in columns if fact[1]), *partition_facts(plan)])
         yield _line(counts(plan), "bold")
         yield from _groups(groups, options)
         rows = [_plan_row(f, self.target) for f in _worth_listing(plan.files)]
@@ -80,7 +81,7 @@ class ResultView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result, groups = self.result, result_groups(self.result)
         took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield _title("Merged", f"{result.strategy} {count(result.source_count, 'row')} into {self.target}{took}")
+        yield _title("Deleted" if result.strategy == "delete" else "Merged", headline(result, self.target) + took)
         yield _line(counts(result), "bold")
         if result.updated and not result.rewritten_files:
             yield _line("The matched rows already equal those of the source; no file was rewritten.")

@@ -1,7 +1,8 @@
 """Apply a journal, from wherever an earlier attempt stopped, or undo it.
 
-Staged files are renamed into place first. Only then are old files removed. Right before a file is replaced or removed
-its state is compared with the one in the journal. If they differ, the file is neither overwritten nor skipped.
+Staged files are renamed into place first. Only then are old files removed, and after them the partition folders that
+have become empty. Right before a file is replaced or removed its state is compared with the one in the journal. If they
+differ, the file is neither overwritten nor skipped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import errno
 import posixpath
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,11 @@ from fsspeckit.core.model import FileInfo
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.storage import DiskLocation
 
+# Errors of a folder that stays: another program's file is in it, it is a link, a mount point or protected.
+_FOLDER_STAYS = (
+    *(errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR),
+    *(errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS),
+)
 Progress = Literal["due", "done", "conflict", "lost"]
 """How far one entry of a journal is. `lost`: the staged file is gone, and it is not in its place either."""
 
@@ -46,6 +52,7 @@ class ApplyJournal:
             self._check_folder(inode)
             self._remove(removal, folders)
         self._check_folder(inode)
+        self._remove_empty_partitions(self.journal.removals, folders)
         for folder in sorted(folders):
             self.location.storage.sync_folder(folder)
 
@@ -78,27 +85,38 @@ class ApplyJournal:
     def _inodes_are_stable(self) -> bool:
         """Do files have the inodes that they had? Not in a copy, nor where each mount assigns new ones (exfat-fuse).
 
-        The commit's own files show it: those that are staged, or in place with the size and time they were written
-        with.
+        Files show it that have the size and time in the journal: the commit's own, staged or in place, and unchanged
+        ones.
         """
         if not self.is_original_folder:
             return False
-        for addition in self.journal.additions:
-            info = self.location.storage.stat(self._staged(addition)) or self._stat(addition.path)
-            as_written = info and (info.size, info.mtime_ns) == (addition.after.size, addition.after.mtime_ns)
-            if info is not None and as_written and info.inode != addition.after.inode:
+        stat = self.location.storage.stat
+        added = [(stat(self._staged(a)) or self._stat(a.path), a.after) for a in self.journal.additions]
+        unchanged = [(self._stat(file.path), file.state) for file in self.journal.unchanged]
+        for info, state in (*added, *unchanged):
+            as_written = info and (info.size, info.mtime_ns) == (state.size, state.mtime_ns)
+            if info is not None and as_written and info.inode != state.inode:
                 return False
         return True
 
     @property
     def is_begun(self) -> bool:
-        """Has a staged file been renamed?"""
+        """Has a staged file been renamed, or if there is none, an old file been removed?"""
+        if not self.journal.additions:
+            return any(self.progress(removal) == "done" for removal in self.journal.removals)
         return not all(map(self._is_staged, self.journal.additions))
 
     @property
     def is_done(self) -> bool:
         """Is everything applied? Removals alone prove nothing: files are missing in any other folder too."""
-        return bool(self.journal.additions) and all(self.progress(entry) == "done" for entry in self._entries)
+        is_known = bool(self.journal.additions) or self.is_original_folder or self._has_unchanged_files
+        return is_known and all(self.progress(entry) == "done" for entry in self._entries)
+
+    @property
+    def _has_unchanged_files(self) -> bool:
+        """Are the files that the commit leaves as they are in this folder? Copies may have other times."""
+        files = [(self._stat(file.path), file.state) for file in self.journal.unchanged]
+        return bool(files) and all(info is not None and info.size == state.size for info, state in files)
 
     def undo(self) -> str:
         """Give the commit up, and say what was done.
@@ -116,8 +134,21 @@ class ApplyJournal:
                 self.location.storage.sync_folder(posixpath.dirname(path))
             self._remove_folders()
             return f"{len(placed)} new file(s) taken back, no other file was touched"
+        changed = set[str]()
+        self._remove_empty_partitions(removed, changed)
+        for folder in sorted(changed):
+            self.location.storage.sync_folder(folder)
+        return self._half_text(placed, removed)
+
+    def _half_text(self, placed: list[Addition], removed: list[Removal]) -> str:
+        """What a commit that was partly applied has done, for the user who gives it up."""
         not_replaced = [a.path for a in self.journal.additions if a not in placed and a.before is not None]
         not_removed = [r.path for r in self.journal.removals if r not in removed]
+        if not self.journal.additions:
+            return (
+                f"{len(removed)} of its {len(self.journal.removals)} file(s) had been removed already, and could not "
+                f"be restored: {_names(r.path for r in removed)}; as before are {_names(not_removed)}"
+            )
         return (
             f"half of it stays: new are {_names(a.path for a in placed)}; removed are "
             f"{_names(r.path for r in removed)}; as before are {_names([*not_replaced, *not_removed])}"
@@ -162,6 +193,28 @@ class ApplyJournal:
         if self.location.storage.is_dir(posixpath.dirname(target)):
             folders.add(posixpath.dirname(target))
 
+    def _remove_empty_partitions(self, removals: Iterable[Removal], folders: set[str]) -> None:
+        """Remove the partition folders that removals left empty. In `folders`, which are synced next, their parents
+        take their place.
+
+        The file system refuses to remove a folder in which anything is, so no file of another program is lost. A folder
+        that does not exist was removed by an earlier attempt.
+        """
+        storage = self.location.storage
+        for innermost in sorted({posixpath.dirname(removal.path) for removal in removals}):
+            for folder in map(self.location.at, _partition_folders(innermost)):
+                try:
+                    storage.remove_folder(folder)
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    if error.errno not in _FOLDER_STAYS:
+                        raise
+                    break
+                folders.discard(folder)
+                if storage.is_dir(posixpath.dirname(folder)):
+                    folders.add(posixpath.dirname(folder))
+
     def _remove_checksum(self, path: str) -> None:
         """Spark checks a file against `.name.crc` beside it. An outdated one would make the new file unreadable."""
         folder, _, name = path.rpartition("/")
@@ -194,6 +247,13 @@ class ApplyJournal:
             return f"{entry.path}: to be written over {_state_text(entry.before)}, is {info}"
         staged = self._staged(entry)
         return f"{entry.path}: expected the {entry.after.size:,} bytes of {staged}, which is gone, is {info}"
+
+
+def _partition_folders(folder: str) -> Iterator[str]:
+    """The folders `name=value` on the way up from a folder, up to one that is named otherwise."""
+    while posixpath.basename(folder).find("=") > 0:
+        yield folder
+        folder = posixpath.dirname(folder)
 
 
 def folder_moved(location: DiskLocation) -> OSError:

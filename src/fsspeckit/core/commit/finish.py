@@ -90,6 +90,8 @@ class Finisher:
         if decided.head.state == "discarding":
             return self._discard(decided)
         finished = self._remove_old_files(decided)
+        if resolution == "discard" and not decided.journal.additions:
+            return FinishedCommit(f"{finished.text}; files had been removed already, so it was not given up")
         if resolution == "discard":
             return FinishedCommit(f"{finished.text}; its new files were all in place, and could not be taken back")
         return finished

@@ -29,6 +29,8 @@ from fsspeckit.core.storage import DiskLocation
 _FORMAT = 2
 _MARKER = ".fsspeckit-commit-"
 _MARKER_NAME = re.compile(r"\.fsspeckit-commit-([0-9a-f]{32})")
+# The most unchanged files that the journal of a commit without additions names.
+_MAX_UNCHANGED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,25 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchanged:
+    path: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
-    """`root` and `inode` are those of the data set's folder; `folders` did not exist when the journal was written."""
+    """`root` and `inode` are those of the data set's folder; `folders` did not exist when the journal was written.
+
+    A commit that only removes files has no files of its own by which a copy of the data set could be recognised. Its
+    journal names some files that it leaves `unchanged` instead.
+    """
 
     root: str
     inode: int
     additions: tuple[Addition, ...]
     removals: tuple[Removal, ...]
     folders: tuple[str, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -104,7 +117,10 @@ def plan(
         additions.append(Addition(file.staged, file.path, State.of(info), before.get(file.path)))
     removals = tuple(Removal(f.path, State.of(f)) for f in removed)
     folders = tuple(missing_folders(location, [s.path for s in staged]))
-    journal = Journal(location.root, inode_of(location), tuple(additions), removals, folders)
+    gone = {f.path for f in removed}
+    kept = [] if staged else [Unchanged(path, state) for path, state in before.items() if path not in gone]
+    unchanged = tuple(kept[:_MAX_UNCHANGED])
+    journal = Journal(location.root, inode_of(location), tuple(additions), removals, folders, unchanged)
     try:
         _check(location, journal)
     except ValueError as error:
@@ -165,8 +181,9 @@ def _parse(raw: Mapping[str, Any]) -> Journal:
         for a in raw["additions"]
     ]
     removals = [Removal(r["path"], _state(r["before"])) for r in raw["removals"]]
-    folders = tuple(map(str, raw.get("folders", ())))  # the first journals of format 2 had none
-    return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals), folders)
+    folders = tuple(map(str, raw.get("folders", ())))  # the first journals of format 2 had neither of these
+    unchanged = tuple(Unchanged(u["path"], _state(u["state"])) for u in raw.get("unchanged", ()))
+    return Journal(str(raw["root"]), int(raw["inode"]), tuple(additions), tuple(removals), folders, unchanged)
 
 
 def _state(raw: Mapping[str, Any]) -> State:
@@ -175,7 +192,7 @@ def _state(raw: Mapping[str, Any]) -> State:
 
 def _check(location: DiskLocation, journal: Journal) -> None:
     """Raise `ValueError` unless every path is inside the data set, also after links are resolved."""
-    check_data_paths(journal.paths)
+    check_data_paths([*journal.paths, *(file.path for file in journal.unchanged)])
     for folder in journal.folders:
         check_inside(folder)
     for name in (addition.staged for addition in journal.additions):

@@ -108,7 +108,8 @@ def _read_columns(
     conditions = [c for c in row_filter.conditions if _of_file(c, footer, row_filter) not in (_NONE, _ALL)]
     types = {condition.column: condition.dtype for condition in conditions}
     table = read_row_group(location, footer.path, file, group, list(types))
-    check_int96(location, footer.path, file, [group], footer.int96.intersection(types))
+    if int96 := footer.int96.intersection(types):
+        check_int96(location, footer.path, file, [group], int96)
     uncertain = {c.column for c in conditions if _is_uncertain(c, footer)}
     for name in types:
         if name in uncertain or t.is_date(table.schema.field(name).type):
@@ -120,13 +121,17 @@ def _read_columns(
 
 
 def _cast(location: Location, footer: Footer, name: str, column: pa.ChunkedArray, dtype: pa.DataType) -> Any:
+    plain = arrays.plain(column)
     try:
-        return arrays.cast(arrays.plain(column), dtype)
+        cast = arrays.cast(plain, dtype)
     except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
             f"Column {name!r} of {location.show(footer.path)} holds {error.args[0]!r}, which the target's common type "
             f"{dtype} cannot hold. Bring the files to one type first."
         ) from None
+    if t.is_decimal(plain.type) and t.is_floating(dtype):  # Arrow's cast of 0.35 is not the float 0.35 (seen)
+        return plain.cast(pa.string()).cast(dtype)
+    return cast
 
 
 # -- prune

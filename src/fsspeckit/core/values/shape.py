@@ -92,7 +92,10 @@ def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> Dele
         )
     if values is not None:
         try:
-            arrays.cast(pa.chunked_array([pa.array(values)]), dtype)
+            listed = pa.array(values)
+            if t.is_string(listed.type) and arrays.family(dtype) != "text":
+                listed = listed.cast(dtype)  # from the command line
+            values = tuple(arrays.cast(pa.chunked_array([listed]), dtype).to_pylist())
         except (arrays.ValueDoesNotFit, pa.ArrowException):
             raise ArgumentError(
                 f"delete_values are {list(values)}, and delete_column {column!r} is {dtype}. Give values of its type."
@@ -108,7 +111,7 @@ def _given_columns(
 ) -> tuple[str, ...]:
     """The columns that source rows have, in the target's order; without the one that marks delete rows."""
     names = set(key_columns).union(options.sequence_by) if options.only_keys else set(source.names)
-    order = [name for name in _target_columns(target) if name in names] or source.names
+    order = source.names if target.schema is None else _target_columns(target)
     return tuple(name for name in order if name in names and name != options.delete_column)
 
 
