@@ -21,6 +21,7 @@ from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import rows, write_lake
 
+LONG = "Die große Straße am Fluss hinter den sieben Bergen"
 COMPOSED, DECOMPOSED = unicodedata.normalize("NFC", "ü"), unicodedata.normalize("NFD", "ü")
 
 
@@ -92,7 +93,10 @@ def check_refused(lake: Path, table: pa.Table, *names: str, **options: Any) -> N
     assert lakes.snapshot(lake.parent) == before
 
 
-@pytest.mark.parametrize(("old", "new"), [("a", "A"), ("Straße", "STRASSE"), (COMPOSED, DECOMPOSED)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a", "A"), ("Straße", "STRASSE"), (LONG, LONG.upper()), (COMPOSED, DECOMPOSED), (COMPOSED * 40, DECOMPOSED * 40)],
+)
 def test_a_partition_value_that_the_disk_takes_for_an_existing_one(folding: Path, old: str, new: str) -> None:
     lake = partitioned(folding / "lake", old, "b")
     check_refused(lake, source(new), f"p={old}", f"p={new}")
