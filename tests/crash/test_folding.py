@@ -148,7 +148,8 @@ def test_a_disk_that_changes_names(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # Inodes
 
 
-def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder_too", [True, False])
+def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder_too: bool) -> None:
     """All files have other numbers than the journal tells, the commit's own too; the folder's may be the same."""
     lake = lakes.make(tmp_path / "lake")
 
@@ -161,6 +162,7 @@ def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
             lakes.merge(lake, replace="new_file")
     (path,) = tmp_path.glob(".fsspeckit-lake/.staging_*/journal.json")
     journal = json.loads(path.read_text())
+    journal["inode"] += 1_000_000 * folder_too
     for step in [*journal["additions"], *journal["removals"]]:
         for state in filter(None, (step["before"], step.get("after"))):
             state["inode"] += 1_000_000
