@@ -1,7 +1,7 @@
 """The names of spec 001, for callers who plan, check and replace files themselves.
 
-No merge runs through this module. It is thin over what merges run: listing and footers (`target`), pruning and the key
-reader (`plan`), commits (`commit`). So its answers are those of a merge. `merge` is the PyArrow engine's.
+No merge runs through this module. It is thin over what merges run: listing and footers (`dataset`), pruning and the key
+reader (`match`), commits (`commit`). So its answers are those of a merge. `merge` is the PyArrow engine's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _NEW_FILES = "new keys are known when the keys of the affected files are read, and new files are named when written"
-_WINDOWS_PATH = re.compile(r"[A-Za-z]:\\|\\\\|[^/]*\\[^/]*$")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\|[^/]*\\[^/]*$")
 
 
 def merge(
