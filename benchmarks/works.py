@@ -125,6 +125,7 @@ WORKS = [
     Work("Polars' lake, 1 row", "the same; 1 update", POLARS, 1, 1, 0),
     Work("DuckDB's lake, 5 of 50 files", f"snappy, nulls, two row groups; {USUAL}", DUCKDB, 5, 10_000, 1_000),
     Work("DuckDB's lake, all 50 files", f"the same; {USUAL}", DUCKDB, 50, 10_000, 1_000),
+    Work("DuckDB's lake, 1 column of 9", f"the same, all files; {USUAL}", DUCKDB, 50, 10_000, 1_000, ("quantity",)),
 ]
 
 
