@@ -117,6 +117,6 @@ def test_messages_of_the_client_are_washed() -> None:
     objects = client.S3Objects("b", S3Options.of({"key": KEY, "secret": SECRET, "token": "tok-en", "region": "r"}))
     words = f"The key {KEY} with {SECRET} and tok-en is wrong"
     answer = {"Error": {"Code": "InvalidAccessKeyId", "Message": words}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-    error = objects._ours(ClientError(answer, "PutObject"), "write", "lake/f")
+    error = objects._store_error(ClientError(answer, "PutObject"), "write", "lake/f")
     assert isinstance(error, PermissionError)
     assert str(error) == "cannot write s3://b/lake/f: InvalidAccessKeyId The key *** with *** and *** is wrong"

@@ -111,7 +111,7 @@ def test_our_own_variables_are_not_said_to_be_ignored() -> None:
 def test_a_missing_file_of_credentials_is_no_answer_of_the_store() -> None:
     """Else uploads of a commit would be taken for gone, and old files for removed."""
     objects = S3Objects("b", S3Options.of({"key": "a-key-1", "secret": "a-secret"}))
-    error = objects._ours(FileNotFoundError(2, "No such file", "/token"), "complete", "lake/f")
+    error = objects._store_error(FileNotFoundError(2, "No such file", "/token"), "complete", "lake/f")
     assert isinstance(error, PermissionError)
 
 
