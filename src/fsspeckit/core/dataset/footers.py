@@ -17,9 +17,9 @@ from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
 from fsspeckit.core.parallel import cached_property, chunked_map, parallel_map
-from fsspeckit.core.parquet.footer_batch import FooterBatch, bytes_after_row_groups, bytes_before_row_groups
+from fsspeckit.core.parquet.footer_batch import FooterBatch
 from fsspeckit.core.parquet.footer_checks import check_chunks, check_flat_chunks
-from fsspeckit.core.parquet.footer_io import footer_of, tail_bytes
+from fsspeckit.core.parquet.footer_io import bytes_after_row_groups, bytes_before_row_groups, footer_of, tail_bytes
 from fsspeckit.core.parquet.reader import arrow_schema, check_counts, open_parquet, reading, unreadable
 from fsspeckit.core.parquet.schema import int96_columns, leaf_indexes
 from fsspeckit.core.parquet.statistics import Leaf, row_group

@@ -25,19 +25,6 @@ _GROUPS = bytes([(FileMetaData.ROW_GROUPS - FileMetaData.NUM_ROWS) << 4 | thrift
 """The field headers of num_rows and row_groups in FileMetaData."""
 
 
-def bytes_before_row_groups(raw: bytes) -> bytes:
-    """A raw footer up to the end of its schema."""
-    return raw[: thrift.end_of_field(raw, FileMetaData.SCHEMA)]
-
-
-def bytes_after_row_groups(raw: bytes) -> bytes | None:
-    """A raw footer after its row groups; `None` if their end cannot be found."""
-    try:
-        return raw[thrift.end_of_field(raw, FileMetaData.ROW_GROUPS) :]
-    except CorruptFile:
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class FooterBatch:
     """The row groups of many files in one footer; `ranges` are the row groups of each file."""
