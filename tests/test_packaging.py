@@ -32,8 +32,8 @@ def test_the_zip_for_executors_knows_its_version(tmp_path: Path) -> None:
     """Alone: no package of that name is installed beside it."""
     make_zip(tmp_path / "fsspeckit.zip")
     code = "import fsspeckit; print(fsspeckit.__version__, fsspeckit.__file__)"
-    told = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
-    assert told.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
+    printed = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
+    assert printed.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
 
 
 def test_the_lowest_versions_are_those_promised() -> None:

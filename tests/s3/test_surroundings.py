@@ -152,15 +152,15 @@ def test_child_processes(moto_bucket: Bucket, prefix: str, method: Any) -> None:
     child = context.Process(target=_child, args=(url, said), daemon=True)
     child.start()
     try:
-        told = said.get(timeout=60)
+        answer = said.get(timeout=60)
     except queue.Empty:
-        told = "nothing"
+        answer = "nothing"
     finally:
         child.kill()
     if method == "spawn":
-        assert told == 2
+        assert answer == 2
     else:
-        assert told.startswith("StorageError: ") and 'start processes by "spawn"' in told
+        assert answer.startswith("StorageError: ") and 'start processes by "spawn"' in answer
 
 
 def test_who_may_not_list_uploads(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
