@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_all_tests() -> Iterator[None]:
-    """No test writes into the cache folder of whoever runs it; processes that tests start do not either."""
+    """No test writes into the cache folder of the user who runs it; processes that tests start do not either."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.VARIABLE, os.path.join(folder, "cache"))
         yield

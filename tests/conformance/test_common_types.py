@@ -1,4 +1,4 @@
-"""Files of one data set whose types differ: whoever reads it before a merge reads it afterwards."""
+"""Files of one data set whose types differ: a reader of such a data set can still read it after a merge."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ def _as_found(path: str, root: str) -> str:
         return path
     found = root
     for name in path[len(root) + 1 :].split("/"):
-        alike = [n for n in (os.listdir(found) if os.path.isdir(found) else ()) if _alike(n) == _alike(name)]
-        found = f"{found}/{alike[0] if alike else name}"
+        same = [n for n in (os.listdir(found) if os.path.isdir(found) else ()) if _folded(n) == _folded(name)]
+        found = f"{found}/{same[0] if same else name}"
     return found
 
 
-def _alike(name: str) -> str:
+def _folded(name: str) -> str:
     return unicodedata.normalize("NFD", name).casefold()
 
 

@@ -165,9 +165,11 @@ class PartitionPruner:
         source = python_values.key_table(names, source_keys, {n for file in files for n in file.partition_values or ()})
         candidates: set[str] = set()
         for columns in {frozenset(file.partition_values or ()) for file in files}:
-            alike = [file for file in files if frozenset(file.partition_values or ()) == columns]
-            possible = _might_hold_keys(Footers(map(_without_statistics, alike)), names, source, partition_schema)
-            candidates.update(file.path for file, might in zip(alike, possible, strict=True) if might)
+            same_columns = [file for file in files if frozenset(file.partition_values or ()) == columns]
+            possible = _might_hold_keys(
+                Footers(map(_without_statistics, same_columns)), names, source, partition_schema
+            )
+            candidates.update(file.path for file, might in zip(same_columns, possible, strict=True) if might)
         return [file.path for file in files if file.path in candidates]
 
 
