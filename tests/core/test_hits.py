@@ -37,7 +37,9 @@ def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
     spool = spooled(tmp_path, 3)
     order = [25, 3, 14, 7, 29, 11, 0]
     batches = [
-        hit_batch(file, group, np.arange(4), np.zeros(4, dtype=np.int8), np.array(order[start : start + 4]), spool.offsets)
+        hit_batch(
+            file, group, np.arange(4), np.zeros(4, dtype=np.int8), np.array(order[start : start + 4]), spool.offsets
+        )
         for file, group, start in ((0, 0, 0), (0, 1, 1), (1, 0, 3))
     ]
     hits = Hits(spool.store, tuple(write_hits(spool.store, batches)), {"f": 0, "g": 1})
