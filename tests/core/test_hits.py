@@ -35,11 +35,9 @@ def spooled(folder: Path, parts: int) -> Spool:
 def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
     """Hits come in the order of the target, which is not the order of the source's parts."""
     spool = spooled(tmp_path, 3)
-    order = [25, 3, 14, 7, 29, 11, 0]
+    order, updates = [25, 3, 14, 7, 29, 11, 0], np.full(4, HitAction.UPDATE, dtype=np.int8)
     batches = [
-        hit_batch(
-            file, group, np.arange(4), np.zeros(4, dtype=np.int8), np.array(order[start : start + 4]), spool.offsets
-        )
+        hit_batch(file, group, np.arange(4), updates, np.array(order[start : start + 4]), spool.offsets)
         for file, group, start in ((0, 0, 0), (0, 1, 1), (1, 0, 3))
     ]
     hits = Hits(spool.store, tuple(write_hits(spool.store, batches)), {"f": 0, "g": 1})
