@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.actions import HitAction
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.match.hits import Hits, hit_batch, write_hits
 from fsspeckit.core.model import FileInfo, Shape
