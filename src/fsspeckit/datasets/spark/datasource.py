@@ -104,11 +104,12 @@ class FsspeckitSource(DataSource):
 
 @dataclass(frozen=True)
 class _Target:
-    """Where the rows go, and with which options."""
+    """Where the rows go, and with which options. `columns` are the numbers of the source's columns in `schema`."""
 
     options: ParsedOptions
     location: Location
     schema: pa.Schema
+    columns: tuple[int, ...]
     folder: OutputFolder
 
     @classmethod
@@ -119,7 +120,8 @@ class _Target:
         if options.scratch is not None and not os.path.isdir(options.scratch):
             raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
         folder = OutputFolder.beside(location, options.stream, options.scratch)
-        columns = pa.schema([_arrow_field(field) for field in schema.fields])
+        columns = _needed_columns(options, schema)
+        arrow_schema = pa.schema([_arrow_field(schema.fields[i]) for i in columns])
         if options.strategy is not None:  # refuse invalid options before the work, not after it
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
@@ -127,7 +129,7 @@ class _Target:
             arguments = {**options.arguments, "batch": batch}
             dataset_io(options.engine).request(strategy, options.keys, options.partitions, arguments)
             check_key_collations(collations(schema.names, schema), tuple(options.keys or ()), "the source")
-        return cls(options, location, nullable_schema(columns), folder)
+        return cls(options, location, nullable_schema(arrow_schema), columns, folder)
 
     def merge(self, outputs: Sequence[TaskOutput], batch: Batch | None) -> None:
         """Rewritten files get new names, because Spark readers remember file lengths."""
@@ -174,6 +176,14 @@ class _Target:
                 )
 
 
+def _needed_columns(options: ParsedOptions, schema: StructType) -> tuple[int, ...]:
+    """Strategy `delete` needs the key and the sequence, and ignores other columns, whatever their type."""
+    names, needed = schema.names, {*(options.keys or ()), *options.arguments.get("sequence_by", ())}
+    if options.strategy != MergeStrategy.DELETE or not needed.issubset(names):
+        return tuple(range(len(names)))
+    return tuple(number for number, name in enumerate(names) if name in needed)
+
+
 def _arrow_field(field: StructField) -> pa.Field:
     check_storable(field)
     try:
@@ -204,7 +214,7 @@ class _TaskWriter:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         with message_first():
-            return Message(self._target.folder.write(iterator, self._target.schema))
+            return Message(self._target.folder.write(iterator, self._target.columns, self._target.schema))
 
 
 class BatchWriter(_TaskWriter, DataSourceArrowWriter):

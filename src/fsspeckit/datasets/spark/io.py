@@ -12,7 +12,7 @@ from fsspeckit.core import merge as core
 from fsspeckit.core import validate
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError, TargetError
 from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.reports import MergePlan, MergeResult
@@ -247,8 +247,12 @@ class BatchMerge:
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         location = self.access.locate(self.path)
         request = replace(self.request, batch=Batch(self.app_id, batch_id, query_id))
-        with operation(Cluster(spark), self.access, "merge", location) as engine:
-            result = core.run(engine, location, frame, request)
+        try:
+            with operation(Cluster(spark), self.access, "merge", location) as engine:
+                result = core.run(engine, location, frame, request)
+        except FsspeckitError as error:  # Spark shows the message below the stack of Java and Python
+            log.error("batch %d of %s was not merged: %s", batch_id, self.app_id, error)
+            raise
         counts = (result.inserted, result.updated, result.deleted, result.skipped)
         log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
 
