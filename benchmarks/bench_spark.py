@@ -1,11 +1,11 @@
-"""Spark: our merge beside Delta's MERGE, Iceberg's MERGE and read-join-overwrite, warm, in one session.
+"""Spark: our merge, Delta's MERGE, Iceberg's MERGE and read-join-overwrite, warmed up, in one session.
 
     make bench-spark [ARGS="--scale 0.1 --rounds 2 --works tiny --contenders fsspeckit,delta"]
 
-Contenders take turns, and each one's fastest round counts; CPU seconds are told beside, for machines in use. Files are
-the same for all: Delta converts a copy of the lake, Iceberg takes its files in. After every merge rows are counted,
-those from the source apart: a contender that has them wrong is told, and not timed. Jars come once, by
-`spark.jars.packages`; without them a contender is left out.
+Contenders take turns, and the fastest round of each counts. CPU seconds are printed too, for machines in use. The files
+are the same for all: Delta converts a copy of the lake, Iceberg adds its files to a table. After every merge all rows
+and the rows of the source are counted. A contender with wrong counts is reported without a time. Jars are downloaded
+once, by `spark.jars.packages`; without them a contender is left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LIMITS = {(goal.work, goal.against): goal.limit for goal in GOALS if goal.suite 
 
 @dataclass
 class Timed:
-    """The rounds of a contender at a work; `wrong` says what its rows were instead."""
+    """The rounds of a contender on a work; `wrong` is the error in its rows."""
 
     walls: list[float] = field(default_factory=list)
     cpus: list[float] = field(default_factory=list)
@@ -70,30 +70,30 @@ def main() -> None:
     parser.add_argument("--works", default="", help="names, or beginnings of names, separated by semicolons")
     parser.add_argument("--contenders", default="", help="as works")
     parser.add_argument("--fetch", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.fetch:
-        start_session("local[1]", CONF | {"spark.jars.packages": given.fetch[0], "spark.jars.ivy": given.fetch[1]})
+    options = parser.parse_args()
+    if options.fetch:
+        start_session("local[1]", CONF | {"spark.jars.packages": options.fetch[0], "spark.jars.ivy": options.fetch[1]})
         return
-    whole = given.scale == 1 and not given.works and not given.contenders
+    whole = options.scale == 1 and not options.works and not options.contenders
     with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as folder:
         root = Path(folder)
         packages = {name: jars for name in PACKAGES if (jars := fetched(name))}
         spark = start_session("local[*]", session_conf(root, packages))
-        taking_part = chosen(contenders(spark, root, set(packages)), given.contenders)
-        works = chosen(WORKS, given.works)
+        taking_part = chosen(contenders(spark, root, set(packages)), options.contenders)
+        works = chosen(WORKS, options.works)
         suite = Suite(
             "spark",
             ours=[OURS],
             floor="read-join-overwrite",
-            works={work.name: work.told for work in works},
-            contenders={contender.name: contender.told for contender in taking_part},
-            scale=given.scale,
+            works={work.name: work.about for work in works},
+            contenders={contender.name: contender.about for contender in taking_part},
+            scale=options.scale,
             whole=whole,
             versions=versions(packages),
         )
         warm_up(root, taking_part)
         for work in works:
-            suite.rows += rows_of(work, compare(root, work.scaled(given.scale), taking_part, given.rounds))
+            suite.rows += rows_of(work, compare(root, work.scaled(options.scale), taking_part, options.rounds))
         spark.stop()
     if whole:
         suite.save()
@@ -109,7 +109,7 @@ def chosen(all_of_them: Any, names: str) -> Any:
 
 
 def fetched(name: str) -> list[Path]:
-    """The jars of a package, as Spark itself fetches them; none if it cannot."""
+    """The jars of a package, which Spark downloads; none if it cannot."""
     folder = JARS / PACKAGES[name].replace(":", "_")
     if not list(folder.glob("jars/*.jar")):
         command = [sys.executable, __file__, "--fetch", PACKAGES[name], str(folder)]
@@ -122,7 +122,7 @@ def fetched(name: str) -> list[Path]:
 
 
 def session_conf(root: Path, packages: dict[str, list[Path]]) -> dict[str, str]:
-    """One session with all extensions, so that nobody's is warmer than another's."""
+    """One session with all extensions, so that all contenders are equally warm."""
     conf = CONF | {"spark.local.dir": str(root / "spark"), "spark.sql.warehouse.dir": str(root / "tables")}
     if packages:
         conf["spark.jars"] = ",".join(str(jar) for jars in packages.values() for jar in jars)
@@ -139,7 +139,7 @@ def session_conf(root: Path, packages: dict[str, list[Path]]) -> dict[str, str]:
 
 
 def warm_up(root: Path, taking_part: list[Contender]) -> None:
-    """Java compiles what runs often: everybody merges into something small first, twice."""
+    """Java compiles code that runs often, so every contender first merges into a small lake twice."""
     compare(root, Work("warm-up", "", 6, 20_000, 3, 600), taking_part, 2)
 
 
@@ -170,20 +170,20 @@ def run_once(contender: Contender, source: Path, work: Work, timed: Timed) -> No
     wall, cpu = time.perf_counter(), cpu_seconds()
     contender.merge(changes)
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
-    found = contender.rows().selectExpr("count(*)", "count_if(quantity < 0)").first()
-    if tuple(found) != work.rows_after:
-        timed.wrong = f"has (rows, rows of the source) {tuple(found)}, not {work.rows_after}"
+    counts = contender.rows().selectExpr("count(*)", "count_if(quantity < 0)").first()
+    if tuple(counts) != work.rows_after:
+        timed.wrong = f"has (rows, rows of the source) {tuple(counts)}, not {work.rows_after}"
     timed.walls.append(wall)
     timed.cpus.append(cpu)
 
 
 def cpu_seconds() -> float:
-    """Of this process, Java's and the Python workers', living or ended; 0 where /proc is not."""
+    """The CPU time of this process, of Java and of Python workers, also ended ones; 0 without /proc."""
     return sum(_ticks(stat) for stat in _family(os.getpid())) / os.sysconf("SC_CLK_TCK")
 
 
 def _family(top: int) -> Iterator[list[str]]:
-    """What /proc says of a process and all below it, after the name, which may have blanks."""
+    """The fields of /proc/<pid>/stat after the name, for a process and all its descendants. Names may have blanks."""
     stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -213,13 +213,13 @@ def rows_of(work: Work, timed: dict[str, Timed]) -> list[Row]:
         wall, cpu = min(measured.walls), min(measured.cpus)
         line = f"  {name:34} {wall:6.2f} s, median {statistics.median(measured.walls):6.2f}, CPU {cpu:6.2f}"
         if name != OURS and ours.walls and not ours.wrong:
-            line += told_ratio(min(ours.walls) / wall, min(ours.cpus) / (cpu or 1), LIMITS.get((work.name, name)))
+            line += ratio_text(min(ours.walls) / wall, min(ours.cpus) / (cpu or 1), LIMITS.get((work.name, name)))
         print(line, flush=True)
         rows.append(Row(work.name, name, round(wall, 3), round(cpu, 2) or None, rounds=len(measured.walls)))
     return rows
 
 
-def told_ratio(wall: float, cpu: float, goal: float | None) -> str:
+def ratio_text(wall: float, cpu: float, goal: float | None) -> str:
     met = "" if goal is None else f", goal {goal}: {'met' if wall <= goal else 'NOT MET'}"
     return f"  ours is {wall:.2f} of it ({cpu:.2f} of its CPU{met})"
 

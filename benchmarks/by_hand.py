@@ -1,6 +1,6 @@
 """What someone writes who knows Polars or DuckDB well and has no MERGE: each touched file is read, joined, written.
 
-Which files are touched is told by the statistics of their footers. A file is written beside the old one and renamed
+The statistics in the footers show which files have keys of the source. A file is written beside the old one and renamed
 over it, rows that no file has go to a new one. Nothing is synced, locked or undone: half a rewrite stays half.
 """
 

@@ -1,7 +1,7 @@
-"""Who is compared: each does the same upsert on plain Parquet files, or on a table that was made of these files.
+"""The programs that are compared. Each does the same upsert on plain Parquet files, or on a table made from them.
 
-A contender imports its libraries when it is asked to do something, so that each runs in a process that has loaded
-nothing else, and those of another environment can be named here too.
+A contender imports its libraries in its methods: its process loads no others, and libraries of another environment can
+be named here too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from works import Work
 
 
 class Contender:
-    """`prepare` is not timed, `merge` is; `files` are those that hold the rows then."""
+    """`merge` is timed, `prepare` is not. `files` returns the files with the rows after the merge."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -26,7 +26,7 @@ class Contender:
     src: ClassVar[str | None] = None  # of another checkout of ours
 
     def unfit(self, work: Work) -> str | None:
-        """Why this work is not for this contender."""
+        """Why the contender cannot do this work."""
         return None
 
     def prepare(self, folder: Path, work: Work) -> None: ...
@@ -75,7 +75,9 @@ class Plan(Contender):
 
 class ReadAndWrite(Contender):
     name = "PyArrow read+write"
-    about = "the touched files, which it is told, read whole and written again one after the other; merges nothing"
+    about = (
+        "reads the touched files, which it knows in advance, and writes them again one after the other; merges nothing"
+    )
     packages = ("pyarrow",)
     upserts = False
 
@@ -198,9 +200,9 @@ class Peer(Contender):
 BEFORE = ", before"
 
 
-def before(kind: type[Contender], src: Path) -> type[Contender]:
-    """The same of ours, out of another checkout."""
-    return type(kind.__name__, (kind,), {"name": f"{kind.name}{BEFORE}", "src": str(src)})
+def before(contender: type[Contender], src: Path) -> type[Contender]:
+    """Our contender, with the code of another checkout."""
+    return type(contender.__name__, (contender,), {"name": f"{contender.name}{BEFORE}", "src": str(src)})
 
 
 OURS: list[type[Contender]] = [OursPyArrow, OursDuckDB]

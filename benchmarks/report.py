@@ -140,8 +140,8 @@ def quoted(suites: list[Suite]) -> list[str]:
 
 def quote(suites: list[Suite], readme: Path) -> None:
     before, _, rest = readme.read_text(encoding="utf-8").partition(START)
-    _, found, after = rest.partition(END)
-    if not found:
+    _, end, after = rest.partition(END)
+    if not end:
         sys.exit(f"{readme} has no {START} and {END} to write between.")
     readme.write_text("\n".join([before + START, "", *quoted(suites), END + after]), encoding="utf-8")
 
@@ -149,7 +149,7 @@ def quote(suites: list[Suite], readme: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
-    given = parser.parse_args()
+    options = parser.parse_args()
     suites = [suite for name in TITLES if (suite := results.load(name)) is not None]
     if not suites:
         sys.exit(f"There is nothing in {results.FOLDER}: `make bench` measures first.")
@@ -166,7 +166,7 @@ def main() -> None:
             (HERE / chart_name(suite, theme)).write_text(draw(suite, theme), encoding="utf-8")
     whole = [suite for suite in suites if suite.whole]
     if whole == suites:
-        quote(suites, given.readme)
+        quote(suites, options.readme)
     else:
         print("README is left as it is: one of the results is a try.")
 

@@ -6,9 +6,9 @@
      "rows": [{"work": "tiny", "contender": "Polars by hand", "wall": 0.016, "cpu": 0.02, "peak_mib": 301.0,
                "rounds": 5, "note": ""}]}
 
-`wall`, `cpu` and `peak_mib` are null where `note` says why there is no figure. Names that begin alike up to a comma are
-one family, of which charts and goals take the best. README quotes a suite only if it is `whole`: no try at a smaller
-scale, with fewer rounds or a choice of works.
+`wall`, `cpu` and `peak_mib` are null where `note` says why there is no figure. Names that are the same up to a comma
+are one family, of which charts and goals take the best. README quotes a suite only if it is `whole`: no trial at a
+smaller scale, with fewer rounds or with some of the works.
 """
 
 from __future__ import annotations

@@ -59,12 +59,12 @@ def merge_plain(url: str, rows: pa.Table) -> None:
 def merge_delta(url: str, rows: pa.Table, options: dict[str, str]) -> None:
     target = deltalake.DeltaTable(url, storage_options=options)
     merge = target.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
-    told = merge.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert told["num_target_rows_updated"] == rows.num_rows
+    metrics = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert metrics["num_target_rows_updated"] == rows.num_rows
 
 
 def options_of(endpoint: str) -> dict[str, str]:
-    """What `deltalake` has to be told to commit safely on such a store."""
+    """The options with which `deltalake` commits safely on such a store."""
     return {**servers.environment(endpoint), "conditional_put": "etag"}
 
 
@@ -103,11 +103,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--files", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=3)
-    given = parser.parse_args()
-    ours, theirs = times(given.files, given.rows, given.repeat)
-    print(f"{KEYS:,} keys in {TOUCHED} of {given.files} files of {given.rows:,} rows")
+    options = parser.parse_args()
+    ours, theirs = times(options.files, options.rows, options.repeat)
+    print(f"{KEYS:,} keys in {TOUCHED} of {options.files} files of {options.rows:,} rows")
     print(f"  fsspeckit {ours:.2f} s, deltalake {deltalake.__version__} {theirs:.2f} s: ratio {ours / theirs:.2f}")
-    for name, counts in zip(("fsspeckit", "deltalake"), requests(given.files), strict=True):
+    for name, counts in zip(("fsspeckit", "deltalake"), requests(options.files), strict=True):
         print(f"  requests of {name}: {counts.total()} ({', '.join(f'{v} {k}' for k, v in sorted(counts.items()))})")
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in the Spark benchmark: each makes its table of a lake once, and starts every round from there."""
+"""The contenders of the Spark benchmark. Each makes its table from a lake once; every round starts with this table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MERGE = (
 
 class Contender(Protocol):
     name: str
-    told: str
+    about: str
     spark: Any
 
     def prepare(self, lake: Path) -> None:
@@ -49,7 +49,7 @@ class _Folder:
     The copy is of links, for nobody writes into a file that is there.
     """
 
-    name = told = ""
+    name = about = ""
     _format = "parquet"
 
     def __init__(self, spark: Any, root: Path) -> None:
@@ -83,29 +83,29 @@ class _Folder:
 
 class Ours(_Folder):
     name = "fsspeckit, Spark"
-    told = "`SparkDatasetIO.merge`"
+    about = "`SparkDatasetIO.merge`"
 
     def merge(self, changes: Any) -> None:
         SparkDatasetIO(self.spark).merge(changes, str(self._table), "upsert", ["id"])
 
 
 class Overwrite(_Folder):
-    """What one writes without a MERGE: what the source does not have, and the source, into a new folder; then swap."""
+    """An upsert without MERGE: write unmatched target rows and the source to a new folder, then swap the folders."""
 
     name = "read-join-overwrite"
-    told = "anti-join, union, a new folder, swap"
+    about = "anti-join, union, a new folder, swap"
 
     def merge(self, changes: Any) -> None:
         target = self.rows()
         kept = target.join(changes.select("id"), "id", "left_anti").select(target.columns)
-        fresh = self._folder / "fresh"
-        kept.unionByName(changes).write.parquet(str(fresh))
+        new = self._folder / "new"
+        kept.unionByName(changes).write.parquet(str(new))
         shutil.rmtree(self._table)
-        fresh.rename(self._table)
+        new.rename(self._table)
 
 
 class Delta(_Folder):
-    told = "`MERGE INTO`, the lake converted to Delta"
+    about = "`MERGE INTO`, the lake converted to Delta"
     _format = "delta"
 
     def __init__(self, spark: Any, root: Path, vectors: bool) -> None:
@@ -120,7 +120,7 @@ class Delta(_Folder):
         self.spark.sql(f"ALTER TABLE delta.`{self._pristine}` SET TBLPROPERTIES ({wanted})")
 
     def reset(self) -> None:
-        """Its log is read before the clock runs, as it would be in a session that has merged before."""
+        """The log is read before the measurement, as in a session that has merged before."""
         super().reset()
         self.rows().count()
 
@@ -129,9 +129,9 @@ class Delta(_Folder):
 
 
 class Iceberg:
-    """Paths in its metadata are absolute: instead of a copy, every round begins by a step back."""
+    """Paths in its metadata are absolute. So a round begins with a rollback instead of a copy."""
 
-    told = "`MERGE INTO`, the lake's files added to a table of format version 2"
+    about = "`MERGE INTO`, the lake's files added to a table of format version 2"
 
     def __init__(self, spark: Any, mode: str) -> None:
         self.name, self.spark, self._mode = f"Iceberg {mode}", spark, mode

@@ -1,4 +1,4 @@
-"""The works of the Spark benchmark: a lake of Parquet files, and a source that meets some of them."""
+"""The works of the Spark benchmark: a lake of Parquet files, and a source with keys of some of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 CHANGED = "quantity"
-"""Negative in rows of the source, and nowhere else: by this they are told after the merge."""
+"""Negative in rows of the source, and nowhere else, so that they can be counted after the merge."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Work:
     """`files` of `rows` each, of which `touched` hold `updates` keys of the source; a tenth as many keys are new."""
 
     name: str
-    told: str
+    about: str
     files: int
     rows: int
     touched: int
@@ -36,7 +36,7 @@ class Work:
         return self.files * self.rows + self.updates // 10, self.updates + self.updates // 10
 
     def scaled(self, scale: float) -> Work:
-        """Fewer rows in large files, or fewer of small files."""
+        """Fewer rows in large files, or fewer small files."""
         if self.rows > 10_000:
             return replace(self, rows=int(self.rows * scale), updates=int(self.updates * scale))
         return self if self.files < 100 else replace(self, files=max(self.touched, int(self.files * scale)))

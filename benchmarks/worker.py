@@ -1,8 +1,8 @@
-"""One contender at one work, in a process of its own: answers a line of JSON with a line of JSON.
+"""One contender on one work, in a process of its own. It answers each line of JSON with a line of JSON.
 
     python benchmarks/worker.py CONTENDER WORK
 
-`prepare`, `merge` and `check` are asked for with a folder, the scale of the work and its source. Reading the source is
+A request is `prepare`, `merge` or `check`, with a folder, the scale of the work and its source. Reading the source is
 not timed.
 """
 
@@ -30,13 +30,13 @@ def measured(contender: Contender, folder: Path, source: Any, work: Work) -> dic
 
 
 def cpu_seconds() -> float:
-    """Of all threads of this process."""
+    """The CPU time of all threads of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def peak_mib() -> float:
-    """`ru_maxrss` would start at what the parent had when it forked; the kernel's VmHWM is of this program alone."""
+    """VmHWM of the kernel. `ru_maxrss` would include the memory of the parent when it forked."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except FileNotFoundError:
@@ -44,9 +44,9 @@ def peak_mib() -> float:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def answer(contender: Contender, known: Work, request: dict[str, str]) -> dict[str, Any]:
+def answer(contender: Contender, full: Work, request: dict[str, str]) -> dict[str, Any]:
     folder = Path(request["folder"])
-    work = known.small() if request["scale"] == "small" else known.scaled(float(request["scale"]))
+    work = full.small() if request["scale"] == "small" else full.scaled(float(request["scale"]))
     match request["do"]:
         case "prepare":
             contender.prepare(folder, work)
@@ -59,18 +59,18 @@ def answer(contender: Contender, known: Work, request: dict[str, str]) -> dict[s
 
 
 def main(name: str, work_name: str) -> None:
-    # What libraries print goes elsewhere.
+    # What libraries print goes to stderr.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    contender = next(kind for kind in EVERYONE if kind.name == name.removesuffix(BEFORE))()
+    contender = next(one for one in EVERYONE if one.name == name.removesuffix(BEFORE))()
     work = next(work for work in WORKS if work.name == work_name)
     for line in sys.stdin:
         try:
-            told = answer(contender, work, json.loads(line))
+            result = answer(contender, work, json.loads(line))
         except BaseException as error:  # panics of Rust are no Exception; every failure is a result here
             traceback.print_exc()
-            told = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told), file=out, flush=True)
+            result = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(result), file=out, flush=True)
 
 
 if __name__ == "__main__":

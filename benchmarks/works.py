@@ -1,10 +1,10 @@
-"""The works that contenders are given: lakes of plain Parquet and the rows to upsert, the same for every seed.
+"""The works of the benchmark: lakes of plain Parquet files and the rows to upsert, reproducible by seeds.
 
 A file has 200,000 rows of nine columns unless said otherwise: a key, two integers, two doubles, a name of high and a
 city of low cardinality, a timestamp and a flag; snappy, one row group. PyArrow writes most lakes, without nulls and
 without page indexes. Two lakes look like users' lakes: Polars and DuckDB write them with their own defaults, one value
-in twenty is null, and a file has two row groups. What the rows have to be after the upsert is computed here, from the
-rows that were made and not by any contender.
+in twenty is null, and a file has two row groups. The expected rows after the upsert are computed here, from the
+generated rows, and not by any contender.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ WORKS = [
     Work("Polars' lake, 1 row", "the same; 1 update", POLARS, 1, 1, 0),
     Work("DuckDB's lake, 5 of 50 files", f"snappy, nulls, two row groups; {USUAL}", DUCKDB, 5, 10_000, 1_000),
     Work("DuckDB's lake, all 50 files", f"the same; {USUAL}", DUCKDB, 50, 10_000, 1_000),
+    Work("DuckDB's lake, 1 column of 9", f"the same, all files; {USUAL}", DUCKDB, 50, 10_000, 1_000, ("quantity",)),
 ]
 
 

@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--place", default="disk", help="disk, or s3: folders are mirrored in a store and merged there")
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
     parser.addoption("--wide", action="store_true", help="also merge a source larger than Spark's driver")
+    parser.addoption("--rounds", type=int, default=13, help="how often four threads of one Spark session merge")
     parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
     parser.addoption(
         "--readers",
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_all_tests() -> Iterator[None]:
-    """No test writes into the cache folder of whoever runs it; processes that tests start do not either."""
+    """No test writes into the cache folder of the user who runs it; processes that tests start do not either."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.VARIABLE, os.path.join(folder, "cache"))
         yield

@@ -247,7 +247,7 @@ class Struck:
         self.marks = Marks(folder / "marks", Path(self.lake))
 
     def merge(self, fault: Fault, steps: Sequence[str], source: Any) -> dict[str, Any]:
-        """Every row of the source has x = 1. Attempts are told by step, with the number of files that each left."""
+        """Every row of the source has x = 1. Attempts are listed by step, with the number of files that each left."""
         with striking(fault, self.marks, *steps):
             self.result = self.io.merge(source, self.lake, "upsert", ["id"])
         self.marks.put("committed")

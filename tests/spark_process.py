@@ -21,11 +21,11 @@ def start(job: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
-def result_of(job: str, *arguments: str) -> Any:
-    """The JSON on the last line that a job prints."""
+def result_of(job: str, *arguments: str, seconds: float = 900) -> Any:
+    """The JSON on the last line that a job prints; on a busy machine everything takes its time."""
     process = start(job, *arguments)
     try:
-        out, problems = process.communicate(timeout=900)  # on a busy machine everything takes its time
+        out, problems = process.communicate(timeout=seconds)
     finally:
         kill(process)
     assert process.returncode == 0, f"{out}\n{problems[-6000:]}"

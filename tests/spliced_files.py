@@ -94,10 +94,10 @@ def by_duckdb(**options: Any) -> Callable[[Path], None]:
         scaled = TABLE.select(["id", *FLAT, "list", "struct"])
         rows = pa.concat_tables([scaled] * 103).slice(0, 3 * 2048)
         rows = rows.set_column(0, "id", pa.array(range(rows.num_rows)))
-        told = ", ".join(f"{name} {value}" for name, value in {"ROW_GROUP_SIZE": 2048, **options}.items())
+        settings = ", ".join(f"{name} {value}" for name, value in {"ROW_GROUP_SIZE": 2048, **options}.items())
         with duckdb.connect(config={"threads": 1}) as connection:  # of several, DuckDB 1.1 cuts row groups anywhere
             connection.register("rows", rows)
-            connection.execute(f"COPY (SELECT * FROM rows ORDER BY id) TO '{path}' (FORMAT parquet, {told})")
+            connection.execute(f"COPY (SELECT * FROM rows ORDER BY id) TO '{path}' (FORMAT parquet, {settings})")
 
     return write
 

@@ -56,12 +56,12 @@ def test_without_results_there_is_no_report(suite: Suite) -> None:
 
 
 def test_goals_are_met_or_not_or_not_measured(suite: Suite) -> None:
-    told = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
-    assert told["tiny: fsspeckit to delta-rs"] == "met"
-    assert told["5 of 50 files: fsspeckit to delta-rs"] == "not measured"
+    met = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
+    assert met["tiny: fsspeckit to delta-rs"] == "met"
+    assert met["5 of 50 files: fsspeckit to delta-rs"] == "not measured"
     suite.rows[1].wall = suite.rows[0].wall = 0.039
-    told = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
-    assert told["tiny: fsspeckit to delta-rs"] == "**not met**"
+    met = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
+    assert met["tiny: fsspeckit to delta-rs"] == "**not met**"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

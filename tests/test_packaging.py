@@ -32,8 +32,8 @@ def test_the_zip_for_executors_knows_its_version(tmp_path: Path) -> None:
     """Alone: no package of that name is installed beside it."""
     make_zip(tmp_path / "fsspeckit.zip")
     code = "import fsspeckit; print(fsspeckit.__version__, fsspeckit.__file__)"
-    told = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
-    assert told.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
+    printed = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
+    assert printed.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
 
 
 def test_the_lowest_versions_are_those_promised() -> None:
@@ -42,13 +42,16 @@ def test_the_lowest_versions_are_those_promised() -> None:
 
 
 def test_the_trace_of_a_merge() -> None:
-    told = run(sys.executable, "scripts/trace_merge.py", "--engines=pyarrow", "--list")
-    counted = re.search(r"^pyarrow +(\d+) +(\d+) +(\d+)$", told, re.MULTILINE)
-    assert counted is not None, told
-    files, functions, jumps = map(int, counted.groups())
-    assert 10 < jumps < files < functions < 1000
-    assert re.search(r"fsspeckit/core/merge\.py  \d+", told)
-    assert re.search(r"^core/values +\d{3,4}$", told, re.MULTILINE)
+    printed = run(sys.executable, "scripts/trace_merge.py", "--engines=pyarrow", "--list")
+    counts = re.search(r"^pyarrow +(\d+) +(\d+) +(\d+) +(\d+)$", printed, re.MULTILINE)
+    assert counts is not None, printed
+    files, functions, switches, row_path = map(int, counts.groups())
+    assert 10 < row_path < files < switches
+    assert files < functions < 1000
+    assert re.search(r"fsspeckit/core/merge\.py  \d+", printed)
+    size = re.search(r"^core/values +(\d+) +(\d+) +(\d+)$", printed, re.MULTILINE)
+    assert size is not None, printed
+    assert 3 < int(size[1]) < int(size[3]) < int(size[2])
 
 
 def test_what_the_quick_tests_name_is_there() -> None:

@@ -53,7 +53,7 @@ def run_shell(example: Example) -> str:
     return done.stdout
 
 
-def settled(text: str) -> list[str]:
+def normalized(text: str) -> list[str]:
     """Without what differs from run to run: names, sizes, times, bars, versions and the width of columns."""
     text = re.sub(r"part-[0-9a-f]{12}|\.fk[0-9a-f]{8}", "<name>", text)
     text = re.sub(r"\b\d[\d.,]* (B|kB|s|%)", r"<number> \1", text)
@@ -77,7 +77,7 @@ def run_all() -> None:
     for example in filter(can_run, examples()):
         said = run_python(example, names) if example.language == "python" else run_shell(example)
         if example.prints is not None:
-            assert settled(said) == settled(example.prints), f"README, line {example.line}:\n{said}"
+            assert normalized(said) == normalized(example.prints), f"README, line {example.line}:\n{said}"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files of one data set whose types differ: whoever reads it before a merge reads it afterwards."""
+"""Files of one data set whose types differ: a reader of such a data set can still read it after a merge."""
 
 from __future__ import annotations
 
@@ -207,6 +207,21 @@ def test_a_file_that_cannot_take_the_type_refuses_the_merge(io: Any, tmp_path: P
     data = pa.table({"id": [2], "x": [0.25], "y": [0.5]})
     with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=r"a\.parquet holds 9007199254740993.*double"):
         io.merge(data, lake, "upsert", ["id"])
+
+
+@pytest.mark.parametrize("value", [NOON, NOON.date()], ids=["for a timestamp", "for a date"])
+def test_dates_beside_timestamps_refuse_the_merge(io: Any, tmp_path: Path, value: Any) -> None:
+    """They have no common type, so no merge makes one of the files what readers do not take beside the other."""
+    dates, times = file([1], [NOON.date()], pa.date32()), file([2], [NOON], MICROS)
+    lake = write_lake(tmp_path / "lake", {"a.parquet": dates, "b.parquet": times})
+    before, data = who_reads(lake), pa.table({"id": [1], "x": [value], "y": [0.5]})
+    said = r"'x' is date32\[day\] in a\.parquet and timestamp\[us\] in b\.parquet.*Cast the files to one type"
+    for call in (io.merge, io.plan):
+        with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=said):
+            call(data, lake, "upsert", ["id"])
+    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=said):
+        io.write_dataset(data, lake, mode="append")
+    assert who_reads(lake) == before != {}
 
 
 def test_a_file_that_is_brought_along_keeps_all_else(io: Any, tmp_path: Path) -> None:

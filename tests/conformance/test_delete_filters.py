@@ -1,9 +1,10 @@
-"""Deletes by filters: the rows that PyArrow's filter selects, and partition columns that are only in the paths."""
+"""Deletes by filters in PyArrow's form, also of partition columns that are only in the paths."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,29 @@ FILTERS = [
 ]
 
 
+def selected(row: dict[str, Any], filters: Any) -> bool:
+    """Does a filter in PyArrow's form select a row? A list of lists is joined by or, a list of conditions by and."""
+    groups = filters if isinstance(filters[0], list) else [filters]
+    return any(all(holds(row[name], operator, literal) for name, operator, literal in group) for group in groups)
+
+
+def holds(value: Any, operator: str, literal: Any) -> bool:
+    """As in SQL no condition holds for null; NaN is the greatest value, as in keys and sequences."""
+    if value is None:
+        return False
+    if operator in ("in", "not in"):
+        return (value in literal) == (operator == "in")
+    left, right = ((isinstance(v, float) and math.isnan(v), v) for v in (value, literal))
+    if left[0] or right[0]:
+        left, right = (left[0], 0), (right[0], 0)
+    ways = {"=": left == right, "==": left == right, "!=": left != right}
+    return {**ways, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
+
+
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
-def test_what_pyarrow_selects_is_deleted(io: Any, lake: str, filters: Any) -> None:
-    """A comparison with null selects nothing, as in PyArrow."""
+def test_what_the_filter_selects_is_deleted(io: Any, lake: str, filters: Any) -> None:
     before, table = fingerprint(lake), values()
-    gone = set(pq.read_table(lake, filters=filters).column("id").to_pylist())
+    gone = {row["id"] for row in table.to_pylist() if selected(row, filters)}
     result = delete(io, lake, filters)
     assert counts(result) == ({"deleted": len(gone)} if gone else {})
     assert (result.target_count_before, result.target_count_after) == (12, 12 - len(gone))
@@ -225,9 +244,9 @@ def command(*arguments: str) -> dict[str, Any]:
         (["8", "9", "10", "11", "12"], "month < 9", ["10", "11", "12", "9"]),
         (["2024-09-30", "2024-10-01"], "month < 2024-10-01", ["2024-10-01"]),
         (["a", "b", "c"], "month >= b", ["a"]),
-        (["8", "9", "x"], "month < 9", ["9", "x"]),
+        (["8", "9", "x"], "month < '9'", ["9", "x"]),
     ],
-    ids=["numbers", "dates", "text", "mixed is text"],
+    ids=["numbers", "dates", "text", "quotes make text"],
 )
 def test_values_of_the_command_line(tmp_path: Path, names: list[str], where: str, left: list[str]) -> None:
     """All values are numbers, or all ISO dates, or text."""

@@ -74,7 +74,7 @@ def page(header: Any, body: bytes, codec: str) -> bytes:
     if 8 in header:
         second = header[8][1]
         levels = second[5][1] + second[6][1]
-        if 7 in second and second[7][1] is False:
+        if 7 in second and second[7][0] == thrift.FALSE:
             return body
     if codec == "UNCOMPRESSED" or len(body) == levels:
         return body

@@ -1,4 +1,4 @@
-"""Files that lack a column that others have: whoever reads such a data set before a merge reads it afterwards."""
+"""Files that lack a column that others have: a reader of such a data set can still read it after a merge."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TABLE: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         {"delete_column": "op", "delete_values": ["D"]},
         (NO_DELETES, ALLOWED, ALLOWED, NO_DELETES),
     ),
-    "delete_values": ({"delete_values": ["D"]}, ("delete_column",) * 4),
+    "delete_values": ({"delete_values": ["D"]}, ("delete_values|delete_column",) * 4),
     "sequence_by": ({"sequence_by": ["version"]}, ("sequence_by", ALLOWED, ALLOWED, ALLOWED)),
     "on_duplicates": ({"on_duplicates": "latest"}, ("sequence_by",) * 4),
     "sequence_by, on_duplicates": ({"sequence_by": ["version"], "on_duplicates": "latest"}, (ALLOWED,) * 4),

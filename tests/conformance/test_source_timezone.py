@@ -43,14 +43,14 @@ def lake(tmp_path: Path) -> str:
 def test_a_time_without_a_zone_is_refused(io: Any, lake: str) -> None:
     if not refuses(io):
         pytest.skip("Spark has the session's zone, see tests/spark/test_semantics.py")
-    told = r"Column 't' is timestamp\[us\] in the source.*no time zone.*timestamp\[us, tz=UTC\].*source_timezone"
+    message = r"Column 't' is timestamp\[us\] in the source.*no time zone.*timestamp\[us, tz=UTC\].*source_timezone"
     for call in (
         lambda: io.merge(naive(), lake, "upsert", ["id"]),
         lambda: io.plan(naive(), lake, "upsert", ["id"]),
         lambda: io.write_dataset(naive(), lake),
         lambda: io.write_parquet_dataset(naive(), lake, "full_merge", ["id"]),
     ):
-        with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=told):
+        with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=message):
             call()
 
 

@@ -61,7 +61,7 @@ def test_every_reader_sees_the_rows(io: Any, engine: str, tmp_path: Path, name: 
             try:
                 before = read(file.old)
             except Exception as error:
-                assert reader != "pyarrow", error  # whoever does not read the old file need not read the new one
+                assert reader != "pyarrow", error  # a reader that refuses the old file may refuse the new one
                 continue
             assert repr(read(file.new)) == repr(file.expected(before)), (reader, columns)
             read_by.add(reader)
@@ -130,7 +130,7 @@ def test_statistics_bound_the_values_and_prune(tmp_path: Path, name: str) -> Non
             assert (chunk.statistics.min, chunk.statistics.max) == (min(values), max(values)), group
         else:
             old = pq.read_metadata(file.old).row_group(group).column(table.schema.get_field_index(flat)).statistics
-            # DuckDB 1.1 says nothing of column orders, so that PyArrow trusts no bounds of text, in old and new alike.
+            # DuckDB 1.1 writes no column orders, so PyArrow trusts no bounds of text in the old and the new file.
             unordered = name.startswith("duckdb") and not old.has_min_max
             assert unordered or name in ("no statistics", "fastparquet", "fastparquet gzip", "fastparquet nulls"), group
     place = min(file.swapped)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fsspeckit
-from fsspeckit.core.actions import PRESETS, Actions, Counts
+from fsspeckit.core.actions import PRESETS, Actions, Counts, HitAction, MatchedRows
 from fsspeckit.core.model import MergeStrategy
 
 ROOT = Path(fsspeckit.__file__).parent
@@ -54,8 +55,12 @@ LAKES: dict[str, tuple[list[int], list[int | None]]] = {
 def test_counts_of_every_combination(actions: Actions, lake: str) -> None:
     source, target = LAKES[lake]
     matched = [key for key in target if key in source]
+    done = {"update": "updated", "delete": "deleted", "keep": "kept"}[actions.matched]
     counts = actions.counts(
-        source_rows=len(source), target_rows=len(target), matched_keys=len(set(matched)), matched_rows=len(matched)
+        source_rows=len(source),
+        target_rows=len(target),
+        matched_keys=len(set(matched)),
+        matched=MatchedRows(**{done: len(matched)}),
     )
     expected, after = merged(actions, source, target)
     assert counts == expected
@@ -66,7 +71,12 @@ def test_counts_of_every_combination(actions: Actions, lake: str) -> None:
 
 
 def test_files_without_a_matched_row_stay_only_if_no_missing_row_goes() -> None:
-    assert [name for name, actions in PRESETS.items() if actions.incremental] == ["insert", "update", "upsert"]
+    assert [name for name, actions in PRESETS.items() if actions.incremental] == [
+        "insert",
+        "update",
+        "upsert",
+        "delete",
+    ]
     assert [name for name, actions in PRESETS.items() if actions.replaces_target] == ["full_merge"]
     assert [a for a in COMBINATIONS if a.incremental and "delete" in (a.missing, a.surplus)] == []
 
@@ -75,7 +85,7 @@ def asks_for_names(path: Path) -> Iterator[str]:
     """Members of `MergeStrategy`, and comparisons of a strategy with anything but `None`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in MergeStrategy.__members__:
-            yield ast.unparse(node)
+            yield from [] if ast.unparse(node.value) == "HitAction" else [ast.unparse(node)]
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
             names = [getattr(operand, "attr", getattr(operand, "id", "")) for operand in operands]
@@ -87,6 +97,44 @@ def test_nobody_asks_for_the_name_of_a_strategy() -> None:
     """But argument checks, and a warning of the command line."""
     names = {str(path.relative_to(ROOT)): list(asks_for_names(path)) for path in ROOT.rglob("*.py")}
     assert {path: found for path, found in names.items() if found} == {
-        "datasets/io.py": ["strategy not in reducing"],
-        "cli/commands.py": ["command.strategy == 'update'"],
+        "datasets/io.py": ["strategy == MergeStrategy.DELETE", "MergeStrategy.DELETE", "strategy not in reducing"],
+        "datasets/row_options.py": ["strategy is MergeStrategy.DELETE", "MergeStrategy.DELETE"],
+        "cli/commands.py": ["command.strategy in ('update', 'delete')"],
+        "report/summary.py": ["report.strategy != 'delete'"],
+        "report/terminal.py": ["result.strategy == 'delete'"],
     }
+
+
+HITS = {
+    # strategy: of a hit that is (a delete, older, in another partition)
+    "update": {
+        (False, False, False): HitAction.UPDATE,
+        (False, False, True): HitAction.MOVE,
+        (True, False, False): HitAction.DELETE,
+        (True, False, True): HitAction.DELETE,
+        (False, True, False): HitAction.SKIP,
+        (True, True, False): HitAction.SKIP,
+        (False, True, True): HitAction.SKIP_ELSEWHERE,
+        (True, True, True): HitAction.SKIP_ELSEWHERE,
+    },
+    "delete": {
+        (False, False, False): HitAction.DELETE,
+        (False, False, True): HitAction.DELETE,
+        (False, True, False): HitAction.SKIP,
+    },
+    "insert": {(False, False, False): HitAction.KEEP, (False, False, True): HitAction.KEEP},
+}
+
+
+@pytest.mark.parametrize("strategy", HITS)
+def test_what_happens_to_each_hit(strategy: str) -> None:
+    facts = [np.array(column) for column in zip(*HITS[strategy], strict=True)]
+    assert PRESETS[strategy].hit_actions(*facts).tolist() == list(HITS[strategy].values())
+
+
+def test_a_row_that_moves_is_updated_and_its_other_copies_are_deleted() -> None:
+    """Three copies in another partition: one moves, two are deleted."""
+    matched = MatchedRows.of({HitAction.MOVE: 3, HitAction.UPDATE: 1, HitAction.SKIP: 2, HitAction.SKIP_ELSEWHERE: 1})
+    assert matched == MatchedRows(updated=1, deleted=3, skipped=3)
+    counts = PRESETS["upsert"].counts(source_rows=5, target_rows=20, matched_keys=4, matched=matched, moved=1)
+    assert counts == Counts(inserted=1, updated=2, deleted=2, skipped=3, moved=1)

@@ -29,7 +29,7 @@ def cities(count: int) -> list[str | None]:
 
 
 @pytest.fixture
-def numbered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows were patched as numbers, each time."""
     lengths: list[int] = []
 
@@ -42,12 +42,12 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("values", [["Rom", "Ulm", None], ["Ulm", "Ulm", "Ulm"], [None, None, None], ["", "Rom", ""]])
-def test_rows_dictionary_and_bounds(tmp_path: Path, numbered: list[int], values: list[str | None]) -> None:
+def test_rows_dictionary_and_bounds(tmp_path: Path, indexed: list[int], values: list[str | None]) -> None:
     lake = lake_of(tmp_path / "lake", id=list(range(3000)), city=cities(3000), x=[1] * 3000)
     ids = [0, 1700, 2999]
     fsspeckit.merge(pa.table({"id": ids, "city": values, "x": [1, 1, 1]}), str(lake), key_columns=["id"])
-    assert numbered, "the column was decoded"
-    assert set(numbered) == {1000}
+    assert indexed, "the column was decoded"
+    assert set(indexed) == {1000}
     expected = cities(3000)
     for position, value in zip(ids, values, strict=True):
         expected[position] = value
@@ -60,19 +60,19 @@ def test_rows_dictionary_and_bounds(tmp_path: Path, numbered: list[int], values:
         assert statistics.null_count == 1000 - len(present)
 
 
-def test_a_value_that_no_row_has_any_more_is_gone_from_the_file(tmp_path: Path, numbered: list[int]) -> None:
+def test_a_value_that_no_row_has_any_more_is_gone_from_the_file(tmp_path: Path, indexed: list[int]) -> None:
     """Somebody's name that was overwritten must not be found in the file's bytes."""
     names = ["Anna"] * 500 + ["Bertholdine"] + ["Carl"] * 499
     lake = lake_of(tmp_path / "lake", id=list(range(1000)), name=names)
     assert b"Bertholdine" in (lake / "f.parquet").read_bytes()
     fsspeckit.merge(pa.table({"id": [500], "name": ["Carl"]}), str(lake), key_columns=["id"])
-    assert numbered
+    assert indexed
     assert b"Bertholdine" not in (lake / "f.parquet").read_bytes()
     assert sorted(set(pq.read_table(lake).column("name").to_pylist())) == ["Anna", "Carl"]
 
 
 @pytest.mark.parametrize("used", [4, 3], ids=["all used", "last not used"])
-def test_a_dictionary_with_a_value_twice_is_decoded(tmp_path: Path, numbered: list[int], used: int) -> None:
+def test_a_dictionary_with_a_value_twice_is_decoded(tmp_path: Path, indexed: list[int], used: int) -> None:
     """PyArrow numbers distinct values, so that all after the second of a pair would be read as their neighbours."""
     folder = tmp_path / "lake"
     folder.mkdir()
@@ -87,7 +87,7 @@ def test_a_dictionary_with_a_value_twice_is_decoded(tmp_path: Path, numbered: li
     decoded = pq.ParquetFile(folder / "f.parquet").read().column("letter").to_pylist()
     assert decoded == [["bbb", "bbb", "ccc", "ddd"][i % used] for i in range(1000)]
     fsspeckit.merge(pa.table({"id": [3], "letter": ["eee"]}), str(folder), key_columns=["id"])
-    assert not numbered
+    assert not indexed
     assert pq.read_table(folder).column("letter").to_pylist() == [*decoded[:3], "eee", *decoded[4:]]
 
 
@@ -111,20 +111,20 @@ def test_which_columns_are_numbered(tmp_path: Path) -> None:
         from fsspeckit.core.parquet import thrift
 
         footer = thrift.decode(tail.footer_bytes(source))
-        numbered = DictionaryColumns.of(source, footer, pq.ParquetFile(source), [0])
-    assert numbered.names == ["city", "code"]
-    assert numbered.sizes == {("city", 0): 3, ("code", 0): 2}
+        indexed = DictionaryColumns.of(source, footer, pq.ParquetFile(source), [0])
+    assert indexed.names == ["city", "code"]
+    assert indexed.sizes == {("city", 0): 3, ("code", 0): 2}
 
 
-def test_large_dictionaries_are_decoded(tmp_path: Path, numbered: list[int]) -> None:
+def test_large_dictionaries_are_decoded(tmp_path: Path, indexed: list[int]) -> None:
     """To look up each of their values twice takes longer than the text."""
     lake = lake_of(tmp_path / "lake", id=list(range(1000)), few=[f"{i % 62}" for i in range(1000)], many=cities(1000))
     changes = pa.table({"id": [3], "few": ["new"], "many": ["new"]})
     fsspeckit.merge(changes, str(lake), key_columns=["id"])
-    assert numbered == [1000, 1000]
+    assert indexed == [1000, 1000]
     more = lake_of(tmp_path / "more", id=list(range(1000)), few=[f"{i % 63}" for i in range(1000)], many=cities(1000))
     fsspeckit.merge(changes, str(more), key_columns=["id"])
-    assert numbered == [1000, 1000, 1000]
+    assert indexed == [1000, 1000, 1000]
     assert pq.read_table(more).slice(3, 1).to_pylist() == [{"id": 3, "few": "new", "many": "new"}]
 
 

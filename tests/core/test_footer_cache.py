@@ -62,7 +62,7 @@ def in_bytes(tables: Iterable[pa.Table]) -> bytes:
 
 @pytest.fixture
 def lake(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """So many files that it pays; they count as settled at once, but for the test of just that."""
+    """So many files that it pays; they count as old enough at once, except in the test of that rule."""
     monkeypatch.setattr(footer_cache, "_RACY", 0)
     return Path(write_lake(tmp_path / "lake", {name(n): table(n) for n in range(MANY)}))
 
@@ -573,5 +573,5 @@ def test_footers_come_back_as_they_were(tmp_path: Path) -> None:
     back = list(recalled.recall(infos))
     assert back == [replace(footer, metadata=None) for footer in read]
     floats = [[g.bounds.get("float") for footer in some for g in footer.row_groups] for some in (back, read)]
-    assert repr(floats[0]) == repr(floats[1]), "-0.0 and 0.0 are told apart"
+    assert repr(floats[0]) == repr(floats[1]), "-0.0 and 0.0 are different"
     assert all(ours.schema.equals(theirs.schema, check_metadata=True) for ours, theirs in zip(back, read))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.actions import HitAction
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.match.hits import Hits, hit_batch, write_hits
 from fsspeckit.core.model import FileInfo, Shape
@@ -35,9 +36,9 @@ def spooled(folder: Path, parts: int) -> Spool:
 def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
     """Hits come in the order of the target, which is not the order of the source's parts."""
     spool = spooled(tmp_path, 3)
-    order = [25, 3, 14, 7, 29, 11, 0]
+    order, updates = [25, 3, 14, 7, 29, 11, 0], np.full(4, HitAction.UPDATE, dtype=np.int8)
     batches = [
-        hit_batch(file, group, np.arange(4), np.array(order[start : start + 4]), spool.offsets)
+        hit_batch(file, group, np.arange(4), updates, np.array(order[start : start + 4]), spool.offsets)
         for file, group, start in ((0, 0, 0), (0, 1, 1), (1, 0, 3))
     ]
     hits = Hits(spool.store, tuple(write_hits(spool.store, batches)), {"f": 0, "g": 1})
@@ -47,7 +48,7 @@ def test_rows_of_interleaved_hits_reach_their_places(tmp_path: Path) -> None:
     for (file, group), bucket in buckets.items():
         rows = sorted(zip(*(column.to_pylist() for column in sent[bucket].columns), strict=True))
         start = (0, 1, 3)[bucket]
-        assert rows == [(file, group, i, order[start + i], f"row {order[start + i]}") for i in range(4)]
+        assert rows == [(file, group, i, 0, order[start + i], f"row {order[start + i]}") for i in range(4)]
         pulled = pull(spool, lambda parts, only: files._send(spool, hits, buckets, parts, only), bucket)
         assert pulled is not None and pulled.num_rows == 4
 

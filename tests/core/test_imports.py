@@ -59,7 +59,7 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
     assert astray == []
 
 
-# The rooms of the core, lowest first; those of one line stand side by side.
+# The packages and modules of the core, lowest first. Those of one line may import each other.
 LAYERS = [
     {"actions", "defaults", "errors", "parallel"},
     {"values", "model", "footer_columns"},
@@ -76,20 +76,26 @@ LAYERS = [
 ]
 
 
-def room_of(module: str) -> str | None:
+def package_of(module: str) -> str | None:
     parts = module.split(".")
     return parts[2] if parts[:2] == ["fsspeckit", "core"] and len(parts) > 2 else None
 
 
-def rooms_below(path: Path) -> Iterator[str]:
-    """Rooms of the core that a file imports from, `from fsspeckit.core import merge` included."""
+def imported_packages(path: Path) -> Iterator[str]:
+    """The packages of the core that a file imports from, `from fsspeckit.core import merge` included."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "fsspeckit.core":
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from filter(None, [room_of(node.module)])
+            yield from filter(None, [package_of(node.module)])
         elif isinstance(node, ast.Import):
-            yield from filter(None, (room_of(alias.name) for alias in node.names))
+            yield from filter(None, (package_of(alias.name) for alias in node.names))
+
+
+def test_only_the_parquet_package_knows_field_ids() -> None:
+    users = importers("fsspeckit.core.parquet.format")
+    assert "core/parquet/splice.py" in users
+    assert {name for name in users if not name.startswith("core/parquet/")} == set()
 
 
 def test_no_caller_asks_for_the_class_of_a_storage() -> None:
@@ -141,17 +147,17 @@ def test_cached_properties_have_no_lock() -> None:
 
 
 def test_imports_go_down_only() -> None:
-    rank = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
-    rooms = {
+    rank = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+    packages = {
         path: path.relative_to(ROOT / "core").parts[0].removesuffix(".py") for path in (ROOT / "core").rglob("*.py")
     }
-    assert {room for room in rooms.values() if room != "__init__"} == set(rank)
+    assert {package for package in packages.values() if package != "__init__"} == set(rank)
     upwards = [
         f"{path.relative_to(ROOT)} imports {below}"
-        for path, room in rooms.items()
-        if room != "__init__"
-        for below in rooms_below(path)
-        if rank[below] > rank[room]
+        for path, package in packages.items()
+        if package != "__init__"
+        for below in imported_packages(path)
+        if rank[below] > rank[package]
     ]
     assert upwards == []
 

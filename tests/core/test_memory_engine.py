@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import random
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core import merge as core
-from fsspeckit.core.actions import Actions
+from fsspeckit.core.actions import Actions, HitAction, MatchedRows
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.engine import Engine, Source
 from fsspeckit.core.errors import DuplicateKeyError, NullKeyError, PartitionMoveError
@@ -34,8 +34,8 @@ Row = dict[str, Any]
 class ListKeys:
     """The source's keys in a dict; `rows[key]` are its rows as part, row and partition."""
 
-    def __init__(self, spool: Spool) -> None:
-        self.spool, self.rows = spool, dict[Any, list[tuple[int, int, Any]]]()
+    def __init__(self, spool: Spool, actions: Actions) -> None:
+        self.spool, self.actions, self.rows = spool, actions, dict[Any, list[tuple[int, int, Any]]]()
         for part in range(len(spool.parts)):
             for row, (key, partition) in enumerate(split(spool, spool.read_keys(part))):
                 self.rows.setdefault(key, []).append((part, row, partition))
@@ -44,20 +44,27 @@ class ListKeys:
         firsts = sorted(rows[0][:2] for rows in self.rows.values() if len(rows) > 1)
         return len(firsts), firsts[:5]
 
-    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
-        counts, hits, moved = dict[str, Counter[int]](), list[tuple[int, ...]](), set[RowId]()
+    def match(self, location: Location, scans: Sequence[Scan]) -> MatchResult:
+        counts, hits = dict[str, dict[int, MatchedRows]](), list[tuple[int, ...]]()
+        moved, at_home = set[RowId](), set[RowId]()
         for file, scan in enumerate(scans):
             for batch in read_keys(location, scan, self.spool.shape):
                 columns = [column.to_pylist() for column in (*batch.keys, *batch.partitions)]
                 for position, values in enumerate(zip(*columns, strict=True)):
                     key, theirs = values[: len(batch.keys)], values[len(batch.keys) :]
                     for part, row, partition in self.rows.get(key, []):
-                        hits.append((file, batch.row_group, position, part, row))
-                        counts.setdefault(scan.footer.path, Counter())[batch.row_group] += 1
-                        moved |= {(part, row)} if partition != theirs else set()
+                        facts = (np.array([fact]) for fact in (False, False, partition != theirs))
+                        action = int(self.actions.hit_actions(*facts)[0])
+                        hits.append((file, batch.row_group, position, action, part, row))
+                        groups = counts.setdefault(scan.footer.path, {})
+                        groups[batch.row_group] = groups.get(batch.row_group, MatchedRows()) + MatchedRows.of(
+                            {action: 1}
+                        )
+                        moved |= {(part, row)} if action == HitAction.MOVE else set()
+                        at_home |= {(part, row)} if action == HitAction.UPDATE else set()
         table = pa.table([list(c) for c in zip(*hits, strict=True)] or [[]] * len(HITS), names=HITS.names).cast(HITS)
-        met = len({hit[3:] for hit in hits})
-        match = Match(counts, met, len(moved), self.spool.samples(sorted(moved)[:5]))
+        met = len({hit[4:] for hit in hits})
+        match = Match(counts, met, len(moved), self.spool.samples(sorted(moved)[:5]), len(moved - at_home))
         return MatchResult(match, hits_of(self.spool, scans, table.combine_chunks().to_batches()))
 
 
@@ -79,8 +86,8 @@ class ListEngine(LocalEngine):
         return ArrowSource(table.schema, table)
 
     @contextlib.contextmanager
-    def keys(self, spool: Spool) -> Iterator[KeySet]:
-        yield ListKeys(spool)
+    def keys(self, spool: Spool, actions: Actions) -> Iterator[KeySet]:
+        yield ListKeys(spool, actions)
 
 
 # The tests

@@ -1,4 +1,4 @@
-"""How files that are rewritten are dealt out to threads."""
+"""How files that are rewritten are distributed over threads."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def merge_into(folder: Path, rows: Sequence[int]) -> list[str]:
 
 
 def test_tasks_become_smaller_so_that_all_threads_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dealt = list[int]()
+    counts = list[int]()
     exchange = LocalEngine.exchange
 
     def recording(self: LocalEngine, step: Any, spool: Any, send: Any, receive: Any, tasks: Any) -> Any:
-        dealt.extend(len(task.item) for task in tasks)
+        counts.extend(len(task.item) for task in tasks)
         return exchange(self, step, spool, send, receive, tasks)
 
     monkeypatch.setattr(LocalEngine, "exchange", recording)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     merge_into(tmp_path, [1] * 50)
-    assert sum(dealt) == 50
-    assert dealt == sorted(dealt, reverse=True)
-    assert dealt[0] > 1 and dealt[-8:] == [1] * 8
+    assert sum(counts) == 50
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > 1 and counts[-8:] == [1] * 8
 
 
 def test_on_executors_tasks_are_alike() -> None:

@@ -328,16 +328,16 @@ def test_new_rows_of_partitions_are_dealt_batch_by_batch(
 ) -> None:
     """A part at once was held three times: 290 MB of rows in seven partitions took 850 MB, and take 480."""
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 20)
-    dealt = list[int]()
+    counts = list[int]()
 
     def recorded(table: pa.Table, buckets: Any) -> Any:
-        dealt.append(table.num_rows)
+        counts.append(table.num_rows)
         return by_bucket(table, buckets)
 
     monkeypatch.setattr(inserts, "by_bucket", recorded)
     source = pa.table({"id": range(60), "p": [n % 5 for n in range(60)]})
     assert dataset_io(local).merge(streamed(source), str(tmp_path / "lake"), "upsert", ["id"], ["p"]).inserted == 60
-    assert sum(dealt) == 60 and max(dealt) <= 7
+    assert sum(counts) == 60 and max(counts) <= 7
 
 
 def test_a_row_that_replaces_many_is_not_multiplied_at_once(

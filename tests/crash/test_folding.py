@@ -21,6 +21,7 @@ from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import rows, write_lake
 
+LONG = "Die große Straße am Fluss hinter den sieben Bergen"
 COMPOSED, DECOMPOSED = unicodedata.normalize("NFC", "ü"), unicodedata.normalize("NFD", "ü")
 
 
@@ -30,12 +31,12 @@ def _as_found(path: str, root: str) -> str:
         return path
     found = root
     for name in path[len(root) + 1 :].split("/"):
-        alike = [n for n in (os.listdir(found) if os.path.isdir(found) else ()) if _alike(n) == _alike(name)]
-        found = f"{found}/{alike[0] if alike else name}"
+        same = [n for n in (os.listdir(found) if os.path.isdir(found) else ()) if _folded(n) == _folded(name)]
+        found = f"{found}/{same[0] if same else name}"
     return found
 
 
-def _alike(name: str) -> str:
+def _folded(name: str) -> str:
     return unicodedata.normalize("NFD", name).casefold()
 
 
@@ -92,7 +93,10 @@ def check_refused(lake: Path, table: pa.Table, *names: str, **options: Any) -> N
     assert lakes.snapshot(lake.parent) == before
 
 
-@pytest.mark.parametrize(("old", "new"), [("a", "A"), ("Straße", "STRASSE"), (COMPOSED, DECOMPOSED)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a", "A"), ("Straße", "STRASSE"), (LONG, LONG.upper()), (COMPOSED, DECOMPOSED), (COMPOSED * 40, DECOMPOSED * 40)],
+)
 def test_a_partition_value_that_the_disk_takes_for_an_existing_one(folding: Path, old: str, new: str) -> None:
     lake = partitioned(folding / "lake", old, "b")
     check_refused(lake, source(new), f"p={old}", f"p={new}")
@@ -144,7 +148,8 @@ def test_a_disk_that_changes_names(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # Inodes
 
 
-def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder_too", [True, False])
+def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder_too: bool) -> None:
     """All files have other numbers than the journal tells, the commit's own too; the folder's may be the same."""
     lake = lakes.make(tmp_path / "lake")
 
@@ -157,6 +162,7 @@ def test_inodes_that_a_mount_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
             lakes.merge(lake, replace="new_file")
     (path,) = tmp_path.glob(".fsspeckit-lake/.staging_*/journal.json")
     journal = json.loads(path.read_text())
+    journal["inode"] += 1_000_000 * folder_too
     for step in [*journal["additions"], *journal["removals"]]:
         for state in filter(None, (step["before"], step.get("after"))):
             state["inode"] += 1_000_000

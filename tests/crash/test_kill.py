@@ -294,7 +294,7 @@ def test_recover_says_what_it_did(scene: Scene) -> None:
 
 
 def test_a_deleted_data_set_stays_deleted(scene: Scene) -> None:
-    """Its recorded commit is not carried out in the data set that takes its name, and goes only when told to."""
+    """Its recorded commit is not carried out in the data set that takes its name, and is removed only on request."""
     dead = _dead(scene, *DEATHS["half applied"])
     lake = dead.fresh()
     shutil.rmtree(lake)

@@ -262,7 +262,7 @@ def test_a_copy_of_the_whole_tree_that_keeps_times(tmp_path: Path, replace: Any,
 @pytest.mark.parametrize("done", [0, 2])
 @pytest.mark.parametrize("replace", ["in_place", "new_file"])
 def test_a_copy_of_the_whole_tree_with_new_times(tmp_path: Path, replace: Any, done: int) -> None:
-    """Whether the files are what the commit expects cannot be told, so that nothing is done until someone decides."""
+    """Nobody knows whether the files are what the commit expects. Nothing is done until the user decides."""
     record(lakes.make(tmp_path / "a/lake"), done, replace=replace)
     shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
     copy = tmp_path / "b/lake"
@@ -410,7 +410,7 @@ def test_new_files_are_taken_back_in_a_copy_with_new_times(tmp_path: Path) -> No
 
 
 def test_keys_that_stand_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some old files are gone already, others are not: the user is told."""
+    """Some old files are gone already, others are not: the message says so."""
     lake = lakes.make(tmp_path / "lake")
     with monkeypatch.context() as patched:
         fail(patched, "remove", lambda path: path.endswith(".parquet"), after=1)

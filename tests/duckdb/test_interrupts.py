@@ -17,9 +17,11 @@ from support import fingerprint, write_lake
 
 # A merge whose statement of that name takes hours. It is DuckDB that runs it, and real signals that end it.
 CHILD = """
+import signal
 import sys
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let programs in the background ignore it
 name, *arguments = sys.argv[1:]
 original = getattr(Workspace, name)
 ENDLESS = "SELECT i FROM range(1000000000000) t(i) WHERE hash(i) % 1000000007 = 3"
@@ -84,3 +86,37 @@ def test_ctrl_c_while_a_statement_runs(tmp_path: Path, how: str, name: str, sign
         assert "KeyboardInterrupt" in said and "RuntimeError" not in said
     assert fingerprint(lake) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+# Signals come every 300 microseconds, and are raised wherever they meet code of the workspace or what it calls.
+STORM = """
+import signal
+import duckdb
+from fsspeckit.datasets.duckdb import workspace
+
+raised = 0
+
+def interrupt(number, frame):
+    global raised
+    while frame is not None and frame.f_code.co_filename != workspace.__file__:
+        frame = frame.f_back
+    if frame is not None and raised < 20:
+        raised += 1
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(40):
+    space, raised = workspace.Workspace(duckdb.connect()), 0
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.0003)
+    try:
+        space.run("SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) % 1000000007 = 3")
+    except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        space.close()
+        print("interrupted")
+"""
+
+
+def test_signals_that_come_while_others_are_handled() -> None:
+    ended = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n" * 40, "")

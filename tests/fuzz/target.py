@@ -133,16 +133,16 @@ class TargetTrial(Trial):
         if operation == "filter":
             return "left alone"  # what statistics exclude is not read
         if operation == "confirm":
-            told = f"{self.lake}/a.parquet" in result
+            may_succeed = f"{self.lake}/a.parquet" in result
         elif operation == "full_merge":
             self.expect(oracle.merged([], source, operation))
-            told = False
+            may_succeed = False
         else:
             same = after.get(key) == before[key] or (operation == "stamp" and self._same_pages(after[key], before[key]))
             if not same:
                 return self._damage_stays(after[key], before[key], source, why)
-            told = operation in ("append", "stamp")
-        if not told and not oracle.keys_told(self.case.mutant, self.source.column("id").to_pylist()):
+            may_succeed = operation in ("append", "stamp")
+        if not may_succeed and not oracle.keys_told(self.case.mutant, self.source.column("id").to_pylist()):
             raise Finding(f"{operation} succeeded, but PyArrow does not read the keys: {why}")
         return "left alone"
 

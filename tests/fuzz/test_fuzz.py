@@ -20,24 +20,24 @@ from fuzz.samples import samples
 @pytest.mark.parametrize("seed", [100])
 def test_mutants_are_merged_as_pyarrow_reads_them_or_refused(seed: int) -> None:
     summary = fuzz(seed, range(300), workers=1)
-    told = report(summary, seed, 300, 0)
-    assert not summary.findings, told
-    assert not summary.aborts, told
+    text = report(summary, seed, 300, 0)
+    assert not summary.findings, text
+    assert not summary.aborts, text
     assert sum(summary.outcomes.values()) == 300
-    assert summary.outcomes["merged"] > 30, told
-    assert summary.outcomes["refused: UnreadableFileError"] > 100, told
+    assert summary.outcomes["merged"] > 30, text
+    assert summary.outcomes["refused: UnreadableFileError"] > 100, text
 
 
 def test_mutants_are_spliced_as_pyarrow_reads_them_or_refused() -> None:
     """Footers and headers of pages of files of which most would be copied as bytes."""
     summary = fuzz(100, range(200), workers=1, splice=True)
-    told = report(summary, 100, 200, 0, splice=True)
-    assert not summary.findings, told
-    assert not summary.aborts, told
+    text = report(summary, 100, 200, 0, splice=True)
+    assert not summary.findings, text
+    assert not summary.aborts, text
     assert sum(summary.outcomes.values()) == 200
-    assert summary.outcomes["spliced"] > 30, told
-    assert summary.outcomes["written anew"] > 3, told
-    assert summary.outcomes["refused: UnreadableFileError"] > 60, told
+    assert summary.outcomes["spliced"] > 30, text
+    assert summary.outcomes["written anew"] > 3, text
+    assert summary.outcomes["refused: UnreadableFileError"] > 60, text
 
 
 def test_descriptions_are_mutated_too() -> None:

@@ -20,7 +20,7 @@ Phase = Callable[[str], None]
 
 
 def run(case: Case, folder: Path, phase: Phase) -> str:
-    """What came of it, in a word or two; `Finding` if it may not be. `phase` is told who is at work."""
+    """What came of it, in a word or two; `Finding` if it may not be. `phase` is called with the name of each step."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lake").mkdir(parents=True)
     trials: dict[str, Any] = {"source": SourceTrial, "target": TargetTrial, "spliced target": SplicedTrial}

@@ -108,12 +108,12 @@ def test_the_numbers_are_those_of_a_file(tmp_path: Path) -> None:
     assert [e[SchemaElement.NAME][1] for e in thrift.structs(footer, FileMetaData.SCHEMA)][1:] == [b"id", b"name"]
     assert group[RowGroup.TOTAL_BYTE_SIZE][1] == metadata.row_group(0).total_byte_size
     for number, entry in enumerate(thrift.structs(group, RowGroup.COLUMNS)):
-        chunk, told = entry[ColumnChunk.META_DATA][1], metadata.row_group(0).column(number)
-        assert Type(chunk[ColumnMetaData.TYPE][1]).name == told.physical_type
-        assert numbers.Codec(chunk[ColumnMetaData.CODEC][1]).name == told.compression
-        assert {numbers.Encoding(e).name for e in chunk[ColumnMetaData.ENCODINGS][1][1]} == set(told.encodings)
-        assert chunk[ColumnMetaData.DATA_PAGE_OFFSET][1] == told.data_page_offset
-        assert chunk[ColumnMetaData.DICTIONARY_PAGE_OFFSET][1] == told.dictionary_page_offset
-        assert chunk[ColumnMetaData.TOTAL_COMPRESSED_SIZE][1] == told.total_compressed_size
-        assert chunk[ColumnMetaData.STATISTICS][1][numbers.Statistics.NULL_COUNT][1] == told.statistics.null_count
+        chunk, expected = entry[ColumnChunk.META_DATA][1], metadata.row_group(0).column(number)
+        assert Type(chunk[ColumnMetaData.TYPE][1]).name == expected.physical_type
+        assert numbers.Codec(chunk[ColumnMetaData.CODEC][1]).name == expected.compression
+        assert {numbers.Encoding(e).name for e in chunk[ColumnMetaData.ENCODINGS][1][1]} == set(expected.encodings)
+        assert chunk[ColumnMetaData.DATA_PAGE_OFFSET][1] == expected.data_page_offset
+        assert chunk[ColumnMetaData.DICTIONARY_PAGE_OFFSET][1] == expected.dictionary_page_offset
+        assert chunk[ColumnMetaData.TOTAL_COMPRESSED_SIZE][1] == expected.total_compressed_size
+        assert chunk[ColumnMetaData.STATISTICS][1][numbers.Statistics.NULL_COUNT][1] == expected.statistics.null_count
         assert (ColumnChunk.OFFSET_INDEX_OFFSET in entry, ColumnChunk.COLUMN_INDEX_OFFSET in entry) == (True, True)

@@ -33,7 +33,7 @@ def examples(request: pytest.FixtureRequest, engine: str) -> int:
 
 @pytest.fixture(params=["by executors", "by the driver"])
 def little(engine: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spark's driver does what is little itself, unless it is told not to; other engines have no such choice."""
+    """Spark's driver does what is little itself, unless an option forbids it; other engines have no such choice."""
     if engine != "spark":
         if request.param == "by the driver":
             pytest.skip("of Spark only")

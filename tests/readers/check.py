@@ -56,7 +56,7 @@ def differences(new: str, old: str | None, readers: Sequence[Reader], tally: Tal
 
 def _mixed(path: str, filter: Filter) -> bool:
     """Have some chunks of a column bounds, and some none? DataFusion takes those of some for those of the whole file,
-    whoever wrote it: DuckDB and Spark leave out the bounds of chunks with NaN."""
+    with any writer: DuckDB and Spark leave out the bounds of chunks with NaN."""
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     chunks = [group.column(i) for group in groups for i in range(group.num_columns)]

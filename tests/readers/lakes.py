@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from readers.attempt import attempt
 
 MOST_ROWS = 20_000
-# pandas reads no lake in which one partition value is null and another is not, whoever wrote it.
+# pandas reads no lake in which one partition value is null and another is not, with any writer.
 NULL_PARTITION = "Cannot yet unify dictionaries with nulls"
 
 

@@ -34,7 +34,7 @@ class Merge:
 
 @dataclass
 class Recorder:
-    """Records merges and writes that succeed. Two at a time cannot be told apart: neither is recorded."""
+    """Records merges and writes that succeed. Two at the same time cannot be distinguished, so neither is recorded."""
 
     folder: Path
     merges: list[Merge] = field(default_factory=list)

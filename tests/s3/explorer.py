@@ -98,7 +98,7 @@ class World:
         tokens = itertools.count()
 
         def sleep(seconds: float) -> None:
-            writer.slept += 1000  # whoever waits may find that a lease has run out: the holder may be paused
+            writer.slept += 1000  # a waiting writer may find an expired lease: its holder may be paused
 
         runtime = Runtime(lambda: writer.slept, sleep, lambda: f"w{number}t{next(tokens)}", 1, False, lambda: 0.0)
         port: Any = Port(self, number)

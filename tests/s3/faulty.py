@@ -35,17 +35,17 @@ class Faulty:
             if threading.current_thread().name == "fsspeckit-lease":
                 return request(*given)
             self.asked.append(name)
-            told = self._plan(len(self.asked), name)
-            if told == "die before":
+            fault = self._plan(len(self.asked), name)
+            if fault == "die before":
                 self.is_dead = True
             self._check_alive()
-            if told == "lost, not done":
+            if fault == "lost, not done":
                 raise UnansweredError("no answer, the test wants it so")
         answer = request(*given)
-        if told == "die after":
+        if fault == "die after":
             self.is_dead = True
             self._check_alive()
-        if told == "lost, done":
+        if fault == "lost, done":
             raise UnansweredError("no answer, the test wants it so")
         return answer
 

@@ -19,7 +19,7 @@ def etag_of(data: bytes) -> str:
 
 
 class MemoryObjects:
-    """One bucket; `writer` marks the upload ids of whoever reaches it, so that they do not depend on others' turns."""
+    """One bucket; `writer` marks the upload ids of a writer, so that they do not depend on the order of writers."""
 
     place = "s3://memory"
     endpoint = ""

@@ -1,4 +1,4 @@
-"""A proxy before a real store: it delays, drops, and answers wrongly. What it is not told of goes through as it is."""
+"""A proxy before a real store: it delays, drops, and answers wrongly. Other requests pass unchanged."""
 
 from __future__ import annotations
 
@@ -86,26 +86,26 @@ class Proxy:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         asked = Asked(handler.command, unquote(url.path), url.query, body)
         self.asked.append(asked)
-        told = self.fault(asked) if self.fault is not None else None
-        if told in (None, "lost", "empty"):
-            self._pass_on(handler, asked, told)
-        elif told == "reset":
+        fault = self.fault(asked) if self.fault is not None else None
+        if fault in (None, "lost", "empty"):
+            self._pass_on(handler, asked, fault)
+        elif fault == "reset":
             _hang_up(handler)
-        elif told[:3].isdigit():
-            status, _, code = told.partition(" ")
+        elif fault[:3].isdigit():
+            status, _, code = fault.partition(" ")
             words = f"<Error><Code>{code}</Code><Message>the test wants it so</Message></Error>".encode()
             _answer(handler, int(status), [], b"" if asked.method == "HEAD" else words)
         else:
-            _answer(handler, 200, [("Content-Type", "application/xml")], b"" if told == "not done" else told.encode())
+            _answer(handler, 200, [("Content-Type", "application/xml")], b"" if fault == "not done" else fault.encode())
 
-    def _pass_on(self, handler: Any, asked: Asked, told: str | None) -> None:
+    def _pass_on(self, handler: Any, asked: Asked, fault: str | None) -> None:
         status, headers, content = self._forward(handler, asked.body)
-        if told == "lost":
+        if fault == "lost":
             _hang_up(handler)
             return
         if self.lists_uploads_by_key_only and asked.method == "GET" and "uploads" in asked.names:
             content = _of_one_key(content, parse_qs(asked.query).get("prefix", [""])[0])
-        _answer(handler, status, headers, b"" if told == "empty" else content, changed=told == "empty")
+        _answer(handler, status, headers, b"" if fault == "empty" else content, changed=fault == "empty")
 
     def _forward(self, handler: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         """As it came, the signed name of the host too."""

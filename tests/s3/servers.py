@@ -180,7 +180,7 @@ class Request:
 
 @dataclass
 class Moto:
-    """A server in this process that counts what it is asked, and can be told to fail.
+    """A server in this process that counts its requests, and can fail on demand.
 
     `fault` looks at a request and says `503`, `500`, `403 <code>`, `reset` (not done), `lost` (done, and no answer)
     or nothing.
@@ -199,17 +199,17 @@ class Moto:
             environ.get("HTTP_X_AMZ_SECURITY_TOKEN", ""),
         )
         self.requests.append(asked)
-        told = self.fault(asked) if self.fault is not None else None
-        if told is not None and told[:3].isdigit():
-            status, _, named = told.partition(" ")
+        fault = self.fault(asked) if self.fault is not None else None
+        if fault is not None and fault[:3].isdigit():
+            status, _, named = fault.partition(" ")
             code = named or {"500": "InternalError", "503": "SlowDown"}[status]
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response(f"{status} {code}", [("Content-Type", "application/xml")])
             return [f"<Error><Code>{code}</Code><Message>Reduce your request rate.</Message></Error>".encode()]
-        if told == "reset":
+        if fault == "reset":
             _hang_up(environ)
         answer = self._app(environ, start_response)
-        if told == "lost":
+        if fault == "lost":
             _hang_up(environ)
         return answer
 

@@ -164,7 +164,7 @@ def test_a_commit_that_others_finish_before_its_writer_looks(moto_bucket: Bucket
 
 
 def test_a_store_that_is_silent_from_the_commit_on(moto_bucket: Bucket, quick_lease: Any, prefix: str) -> None:
-    """It cannot be told whether it is recorded, and the error says so; who comes next sees it."""
+    """It is unknown whether the commit is recorded, and the error says so. The next writer sees it."""
     url = moto_bucket.write(prefix, FILES)
     swaps = itertools.count(1)
     silent = [False]
@@ -241,7 +241,7 @@ def test_uploads_that_a_lifecycle_rule_aborted(moto_bucket: Bucket, quick_lease:
 def test_a_commit_that_is_given_up_while_its_writer_is_paused(
     moto_bucket: Bucket, quick_lease: Any, prefix: str, call: str
 ) -> None:
-    """`--discard` waits for the lease's time, since a writer may be at it; one that is paused for longer is told."""
+    """`--discard` waits for the lease's time, since a writer may be active. One that paused longer gets an error."""
     url = moto_bucket.write(prefix, FILES)
     said: list[str] = []
     swaps = itertools.count(1)

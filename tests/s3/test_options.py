@@ -70,19 +70,19 @@ def run(options: dict[str, Any], *arguments: str) -> Result:
 def test_the_command_line(options: dict[str, Any], url: str, tmp_path: Path, moto_bucket: Bucket, prefix: str) -> None:
     pq.write_table(SOURCE, tmp_path / "new.parquet")
     new = str(tmp_path / "new.parquet")
-    told = [
+    runs = [
         run(options, "plan", new, url, "-k", "id", "--json"),
         run(options, "merge", new, url, "-k", "id", "--json", "--html", str(tmp_path / "page.html")),
         run(options, "inspect", url, "-k", "id", "--json"),
         run(options, "recover", url, "--json"),
         run(options, "merge", f"s3://{BUCKET}/{prefix}", f"{url}-copy", "-k", "id", "--engine", "duckdb"),
     ]
-    assert [done.exit_code for done in told] == [0] * 5
-    plan, merged, inspected, recovered = (json.loads(done.stdout) for done in told[:4])
+    assert [done.exit_code for done in runs] == [0] * 5
+    plan, merged, inspected, recovered = (json.loads(done.stdout) for done in runs[:4])
     assert (plan["updated"], merged["updated"], merged["inserted"], inspected["rows"]) == (1, 1, 1, 3)
     assert recovered == {"target": url, "done": []}
     assert len(moto_bucket.rows(f"{prefix}-copy")) == 3
-    everything = "".join(done.output for done in told) + (tmp_path / "page.html").read_text()
+    everything = "".join(done.output for done in runs) + (tmp_path / "page.html").read_text()
     assert SECRET not in everything and KEY not in everything
 
 

@@ -216,7 +216,7 @@ def test_a_damaged_head(moto_bucket: Bucket, prefix: str) -> None:
 
 
 def test_a_lease_in_another_form(moto_bucket: Bucket, prefix: str) -> None:
-    """Who holds it is told as far as it is known, and a lease that is no number has run out."""
+    """The message names the holder as far as it is known. A lease that is no number has expired."""
     url = moto_bucket.write(prefix, {"f.parquet": TABLE})
     folder, _, name = prefix.rpartition("/")
     leased = {"format": 1, "state": "leased", "session": "s", "nonce": "n", "lease": 3, "owner": {}, "journal": None}

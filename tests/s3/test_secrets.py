@@ -24,7 +24,7 @@ from s3.test_faults import FILES, by_swap, faulty
 WRONG = "wrong-secret-that-nobody-may-see"
 
 
-def told(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     """All that a user, a log or another process gets to see of an error."""
     words = [str(error), repr(error), "".join(traceback.format_exception(error))]
     for link in (error, error.__cause__, error.__context__):
@@ -69,7 +69,7 @@ def test_no_secret_in_errors(
         for error in raised:
             assert isinstance(error, fsspeckit.FsspeckitError)
             assert "SignatureDoesNotMatch" in str(error) or "InvalidAccessKeyId" in str(error)
-            assert not any(word in told(error) for word in (WRONG, SECRET, KEY, "AKIANOBODY"))
+            assert not any(word in full_text(error) for word in (WRONG, SECRET, KEY, "AKIANOBODY"))
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("fsspeckit")]
     assert not any(word in message for message in ours for word in (WRONG, SECRET, KEY))
 
@@ -117,6 +117,6 @@ def test_messages_of_the_client_are_washed() -> None:
     objects = client.S3Objects("b", S3Options.of({"key": KEY, "secret": SECRET, "token": "tok-en", "region": "r"}))
     words = f"The key {KEY} with {SECRET} and tok-en is wrong"
     answer = {"Error": {"Code": "InvalidAccessKeyId", "Message": words}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-    error = objects._ours(ClientError(answer, "PutObject"), "write", "lake/f")
+    error = objects._store_error(ClientError(answer, "PutObject"), "write", "lake/f")
     assert isinstance(error, PermissionError)
     assert str(error) == "cannot write s3://b/lake/f: InvalidAccessKeyId The key *** with *** and *** is wrong"

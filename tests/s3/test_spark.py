@@ -174,11 +174,11 @@ def test_no_secret_is_told(
 ) -> None:
     """Plans, descriptions of jobs, logs of ours and of the way to Java, reprs. Java's own log: in the test below."""
     caplog.set_level(logging.DEBUG)
-    told: list[str] = []
+    steps: list[str] = []
     describe = Operation.describe
 
     def overheard(operation: Operation, step: str) -> None:
-        told.append(step)
+        steps.append(step)
         describe(operation, step)
 
     monkeypatch.setattr(Operation, "describe", overheard)
@@ -187,7 +187,7 @@ def test_no_secret_is_told(
         io.read(lake).explain(True)
     batch = BatchMerge(lake, io._access, "app", io.request("upsert", ["id"], None, {}))
     logged = [record.getMessage() for record in caplog.records if record.name.startswith(("fsspeckit", "py4j"))]
-    shown = "\n".join([*told, *logged, plan.getvalue(), repr(batch), repr(vars(io))])
+    shown = "\n".join([*steps, *logged, plan.getvalue(), repr(batch), repr(vars(io))])
     assert "rewrite 2 of 4 files" in shown and "Parsed Logical Plan" in shown
     assert SECRET not in shown and KEY not in shown
 

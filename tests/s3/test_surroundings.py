@@ -111,7 +111,7 @@ def test_our_own_variables_are_not_said_to_be_ignored() -> None:
 def test_a_missing_file_of_credentials_is_no_answer_of_the_store() -> None:
     """Else uploads of a commit would be taken for gone, and old files for removed."""
     objects = S3Objects("b", S3Options.of({"key": "a-key-1", "secret": "a-secret"}))
-    error = objects._ours(FileNotFoundError(2, "No such file", "/token"), "complete", "lake/f")
+    error = objects._store_error(FileNotFoundError(2, "No such file", "/token"), "complete", "lake/f")
     assert isinstance(error, PermissionError)
 
 
@@ -152,15 +152,15 @@ def test_child_processes(moto_bucket: Bucket, prefix: str, method: Any) -> None:
     child = context.Process(target=_child, args=(url, said), daemon=True)
     child.start()
     try:
-        told = said.get(timeout=60)
+        answer = said.get(timeout=60)
     except queue.Empty:
-        told = "nothing"
+        answer = "nothing"
     finally:
         child.kill()
     if method == "spawn":
-        assert told == 2
+        assert answer == 2
     else:
-        assert told.startswith("StorageError: ") and 'start processes by "spawn"' in told
+        assert answer.startswith("StorageError: ") and 'start processes by "spawn"' in answer
 
 
 def test_who_may_not_list_uploads(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:

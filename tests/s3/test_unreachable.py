@@ -1,4 +1,4 @@
-"""A network that fails, and stores that refuse: the first error is told, in our words, and no file is blamed for it."""
+"""A network that fails, and stores that refuse: the first error is reported, and no file is called damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from s3.test_faults import FILES, OLD, by_swap, faulty, merge
 def test_a_network_that_fails_while_footers_are_read(
     name: str, proxy: Proxy, bucket: Bucket, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no damaged file: nobody is told to remove one."""
+    """It is no damaged file: no message asks to remove one."""
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
     monkeypatch.setattr(object_files, "TAILS", object_files.Tails())
     url = bucket.write(prefix, FILES)
@@ -39,8 +39,8 @@ def test_a_network_that_fails_while_footers_are_read(
         lambda: io.plan(source, url, "upsert", ["id"]),
         lambda: io.read(url),
     ]
-    for told, words in {"reset": "no connection to http", "503 SlowDown": "SlowDown", "403 No": "403|No"}.items():
-        proxy.fault = lambda asked, told=told: told if asked.method == "GET" and ".parquet" in asked.path else None
+    for fault, words in {"reset": "no connection to http", "503 SlowDown": "SlowDown", "403 No": "403|No"}.items():
+        proxy.fault = lambda asked, fault=fault: fault if asked.method == "GET" and ".parquet" in asked.path else None
         for call in calls:
             with pytest.raises(StorageError, match=words) as problem:
                 call()
@@ -117,13 +117,13 @@ def test_what_obstore_panics_at_is_an_error_of_ours(option: str, endpoint: str, 
     options = {**servers.options(endpoint), option: "broken\nword"}
     io = dataset_io("pyarrow", storage_options=options)
     for call in (lambda: io.merge(FILES["f0.parquet"], url, "upsert", ["id"]), lambda: io.read(url)):
-        with pytest.raises(StorageError, match="obstore gave up") as problem:
+        with pytest.raises(StorageError, match="obstore failed") as problem:
             call()
         assert isinstance(problem.value, DatasetMergeError) and "broken" not in str(problem.value)
 
 
 def test_a_recovery_that_the_store_refuses(proxy: Proxy, bucket: Bucket, prefix: str, quick_lease: Any) -> None:
-    """Half-way: nobody is told that nothing was begun. Whoever comes next carries the decision out."""
+    """Half-way: no message says that nothing was begun. The next writer carries the decision out."""
     url = bucket.write(prefix, FILES)
     with faulty(by_swap(5, "die after")), pytest.raises(Killed):
         merge("pyarrow", url)
@@ -144,15 +144,15 @@ def test_etags_that_are_no_hashes() -> None:
             super().put_part(key, upload_id, number, data, md5)
             return '"opaque"'
 
-    for objects, told in ((MemoryObjects(), True), (Opaque(), False)):
+    for objects, known in ((MemoryObjects(), True), (Opaque(), False)):
         with UploadFile(objects, "home/f.upload", "lake/f.parquet") as file:
             file.write(b"abc")
-        assert file.upload is not None and bool(file.upload.etag) is told
+        assert file.upload is not None and bool(file.upload.etag) is known
         addition = Addition("f.parquet", file.upload.upload_id, file.upload.parts, 3, file.upload.etag)
         assert objects.complete(file.upload)
         made = objects.stat("lake/f.parquet")
         assert made is not None and addition.matches(made)
         other = Entry("lake/f.parquet", 3, '"of another"')
-        assert addition.matches(other) is not told
+        assert addition.matches(other) is not known
         assert addition.matches(other, "of another") and addition.matches(other, "answered") is False
         assert not addition.matches(Entry("lake/f.parquet", 0, made.etag))

@@ -22,7 +22,7 @@ from s3.conftest import WHOLE
 WRITERS, MERGES, TROUBLES = (4, 25, 20) if WHOLE else (3, 3, 3)
 LEASE = 2.0
 ENGINES = ("pyarrow", "duckdb")
-# Among four of them one is Spark's; whoever comes into its place is, too, for it takes its time to start.
+# Among four of them one is Spark's; its replacement is, too, since Spark starts slowly.
 SPARKS = 2 if WHOLE and os.environ.get("JAVA_HOME") else None
 
 

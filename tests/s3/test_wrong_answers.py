@@ -195,9 +195,9 @@ def test_a_head_that_is_deleted_after_the_commit(
 ) -> None:
     """What became of the commit is unknown then, to its writer and to the next one."""
     url = bucket.write(prefix, FILES)
-    told = r"unknown: its head object .* look for its rows before you"
+    message = r"unknown: its head object .* look for its rows before you"
     plan = after_the_commit(call, lambda: bucket.delete(head_of(prefix)))
-    with faulty(plan), pytest.raises(CommitUnfinishedError, match=told):
+    with faulty(plan), pytest.raises(CommitUnfinishedError, match=message):
         merge("pyarrow", url)
     assert names(bucket, prefix) >= set(FILES), "no old file was removed"
     for attempt in (lambda: merge("duckdb", url), lambda: fsspeckit.recover(url)):

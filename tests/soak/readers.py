@@ -21,7 +21,7 @@ from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 
 def look(lake: Path, seen: Counter[str]) -> None:
-    for path in sorted(lake.glob("*.parquet")):
+    for path in sorted(lake.rglob("*.parquet")):
         try:
             with open(path, "rb") as file:
                 table = pq.ParquetFile(file).read()

@@ -2,7 +2,8 @@
 
 One lake, one operation at a time, readers looping beside it. What a killed or failed operation left is compared with
 the model before and after it: a commit that is recorded must be there after recovery, one that is not must not, and
-nothing in between. The folder is renamed or copied before some recoveries. Prints what was done, and every difference.
+nothing in between. The folder is renamed or copied before some recoveries. No partition folder is left without files.
+Prints what was done, and every difference.
 """
 
 from __future__ import annotations
@@ -27,14 +28,19 @@ import pyarrow.parquet as pq
 
 from crash.dying import with_tests_on_path
 from crash.lakes import litter
+from crash.row_changes import HAS_ROW_CHANGES
 from fsspeckit.api import recover
 from soak.readers import text_of
-from soak.worker import SCHEMA, Operation
+from soak.worker import COUNTS, SCHEMA, Operation
 from support import rows
 
 KEYS = 120
+PARTITIONS = 4
 STRATEGIES = ("insert", "update", "upsert", "upsert", "upsert", "full_merge", "deduplicate", "append", "overwrite")
-Model = dict[int, int]  # key -> the number that a row of it carries
+# Operations of the model's own names: a change feed with deletes and late rows, rows that move, whole partitions gone.
+ROW_CHANGES = ("delete", "feed", "feed", "move", "move", "empty a partition") if HAS_ROW_CHANGES else ()
+FEED = {"delete_column": "op", "delete_values": ["D"], "sequence_by": "n", "on_duplicates": "latest"}
+Model = dict[int, tuple[int, int]]  # key -> the number that a row of it carries, and its partition
 
 
 @dataclass
@@ -131,11 +137,12 @@ class Soak:
         """Recover, in one of several ways, and compare."""
         if litter(self.folder):
             self._recover(what)
-        found = Counter((row["id"], row["x"], row["n"]) for row in rows(self.lake))
-        fitting = [m for m in possible if found == Counter((k, text_of(k, n), n) for k, n in m.items())]
+        found = Counter((row["id"], row["x"], row["n"], int(row["p"])) for row in rows(self.lake))
+        fitting = [m for m in possible if found == Counter((k, text_of(k, n), n, p) for k, (n, p) in m.items())]
         if not fitting:
             self.differences.append(f"{what}: {len(found)} rows, none of {[len(m) for m in possible]}")
-        if left := litter(self.folder):
+        empty = [folder.name for folder in self.lake.glob("p=*") if not any(folder.iterdir())]
+        if left := litter(self.folder) + empty:
             self.differences.append(f"{what}: left {left}")
         if not fitting or left:
             shutil.rmtree(self.folder)
@@ -171,46 +178,77 @@ class Soak:
 
     def _draw(self) -> Operation:
         self.number += 1
-        strategy = self.chance.choice(STRATEGIES)
-        ids = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 3))
-        if strategy == "append":
-            ids = [key for key in ids if key not in self.model]
-        options = {"replace": self.chance.choice(["in_place", "new_file"])}
+        drawn = self.chance.choice([*STRATEGIES, *ROW_CHANGES])
         fate = self.chance.choice(["live", "kill", "kill", "kill", "fail"])
         recorded = self.chance.random() < 0.7
+        strategy, more = {"feed": ("upsert", FEED), "move": ("upsert", {"on_move": "move"})}.get(drawn, (drawn, {}))
         return Operation(
             str(self.lake),
-            [self._row(key) for key in ids],
-            strategy,
-            options,
+            self._rows(drawn),
+            "delete" if drawn == "empty a partition" else strategy,
+            {"replace": self.chance.choice(["in_place", "new_file"]), **more},
             fate,
             recorded,
             self.chance.randrange(20 if recorded else 150),
         )
 
-    def _row(self, key: int) -> dict[str, Any]:
-        return {"id": key, "x": text_of(key, self.number), "n": self.number}
+    def _rows(self, drawn: str) -> list[dict[str, Any]]:
+        ids = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 3))
+        if drawn == "append":
+            ids = [key for key in ids if key not in self.model]
+        if drawn == "empty a partition":
+            gone = self.chance.randrange(PARTITIONS)
+            ids = [key for key, (_, p) in self.model.items() if p == gone] or ids
+        if drawn in ("delete", "empty a partition"):
+            return [{"id": key} for key in ids]
+        if drawn == "feed":
+            return [change for key in ids for change in self._changes(key)]
+        return [self._row(key, self.number, self._partition(key, drawn == "move")) for key in ids]
+
+    def _changes(self, key: int) -> list[dict[str, Any]]:
+        """One or two changes of a key, in any order. Some are older than its row."""
+        changes = []
+        for n in self.chance.sample(range(max(0, self.number - 5), self.number + 2), self.chance.randint(1, 2)):
+            if self.chance.random() < 0.3:
+                changes.append({"id": key, "x": None, "n": n, "p": None, "op": "D"})
+            else:
+                is_older = n < self.model.get(key, (-1, 0))[0]  # its partition does not matter
+                changes.append({**self._row(key, n, self._partition(key, is_older)), "op": "U"})
+        return changes
+
+    def _partition(self, key: int, is_any: bool) -> int:
+        """The partition of an existing key, or any."""
+        old = self.model.get(key)
+        return self.chance.randrange(PARTITIONS) if is_any or old is None else old[1]
+
+    def _row(self, key: int, number: int, partition: int) -> dict[str, Any]:
+        return {"id": key, "x": text_of(key, number), "n": number, "p": partition}
 
     def _expected(self, operation: Operation) -> tuple[Model, dict[str, int]]:
-        source, strategy, old = {row["id"]: row["n"] for row in operation.rows}, operation.strategy, self.model
-        known = source.keys() & old.keys()
-        inserted, updated, deleted = len(source) - len(known), len(known), 0
-        if strategy in ("full_merge", "overwrite"):
-            new, deleted = source, len(old) - len(known)
-        elif strategy == "insert":
-            new, updated = {**source, **old}, 0
-        elif strategy == "update":
-            new, inserted = {**old, **{k: source[k] for k in known}}, 0
-        else:
-            new = {**old, **source}
-        return new, {"inserted": inserted, "updated": updated, "deleted": deleted}
+        strategy, old, counts = operation.strategy, self.model, Counter[str]()
+        source = {row["id"]: row for row in sorted(operation.rows, key=lambda row: row.get("n", 0))}
+        new = {} if strategy in ("full_merge", "overwrite") else dict(old)
+        counts["deleted"] = len(old.keys() - source.keys()) if not new else 0
+        for key, row in source.items():
+            if "sequence_by" in operation.options and key in old and row["n"] < old[key][0]:
+                counts["skipped"] += 1
+            elif strategy == "delete" or row.get("op") == "D":
+                counts["deleted"] += key in old
+                new.pop(key, None)
+            elif strategy != ("update" if key not in old else "insert"):
+                counts["updated" if key in old else "inserted"] += 1
+                counts["moved"] += key in old and old[key][1] != row["p"]
+                new[key] = row["n"], row["p"]
+        return new, {name: counts[name] for name in COUNTS}
 
     def _fill(self) -> None:
-        self.model = dict.fromkeys(range(0, KEYS, 2), 0)
-        self.lake.mkdir(parents=True)
-        for i in range(6):
-            found = [{"id": k, "x": text_of(k, 0), "n": 0} for k in list(self.model)[i::6]]
-            pq.write_table(pa.Table.from_pylist(found, SCHEMA), self.lake / f"f{i}.parquet")
+        self.model = {key: (0, key // 2 % PARTITIONS) for key in range(0, KEYS, 2)}
+        stored = SCHEMA.remove(SCHEMA.get_field_index("p"))
+        for i in range(2 * PARTITIONS):
+            found = [self._row(key, 0, 0) for key in list(self.model)[i :: 2 * PARTITIONS]]
+            folder = self.lake / f"p={i % PARTITIONS}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(found, stored), folder / f"f{i}.parquet")
 
     def report(self) -> str:
         order = ("merges", "kills", "faults", "recoveries", "reads")

@@ -19,11 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from crash.dying import Killer
+from crash.row_changes import HAS_ROW_CHANGES
 from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
 from fsspeckit.core.storage import LocalStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.string()), ("n", pa.int64())])
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.string()), ("n", pa.int64()), ("p", pa.int64())])
+_COLUMNS = SCHEMA.append(pa.field("op", pa.string()))
+COUNTS = ("inserted", "updated", "deleted", *(("skipped", "moved") if HAS_ROW_CHANGES else ()))
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,21 @@ class Operation:
     recorded: bool = False
     point: int = 0
 
+    @property
+    def source(self) -> pa.Table:
+        """The columns that the rows have: a delete has only keys, and a feed has one more that says what to do."""
+        names = self.rows[0].keys() if self.rows else SCHEMA.names
+        return pa.Table.from_pylist(self.rows, pa.schema([field for field in _COLUMNS if field.name in names]))
+
     def run(self, io: Any, source: Any) -> dict[str, int]:
         if self.strategy in ("append", "overwrite"):
-            io.write_dataset(source, self.lake, mode=self.strategy)
+            io.write_dataset(source, self.lake, mode=self.strategy, partition_columns=["p"])
             return {}
         if self.strategy in ("full_merge", "deduplicate"):
             result = io.write_parquet_dataset(source, self.lake, self.strategy, ["id"])
         else:
             result = io.merge(source, self.lake, self.strategy, ["id"], **self.options)
-        return {"inserted": result.inserted, "updated": result.updated, "deleted": result.deleted}
+        return {name: getattr(result, name) for name in COUNTS}
 
 
 class Fate(Killer):
@@ -75,7 +84,7 @@ def perform(operation: Operation, io: Any) -> dict[str, Any]:
     methods = {n: m for n, m in vars(LocalStorage).items() if callable(m) and not n.startswith("_")}
     Fate(operation).install()
     try:
-        return {"outcome": "done", "counts": operation.run(io, pa.Table.from_pylist(operation.rows, SCHEMA))}
+        return {"outcome": "done", "counts": operation.run(io, operation.source)}
     except CommitUnfinishedError as error:
         return {"outcome": "recorded", "error": str(error)}
     except FsspeckitError as error:

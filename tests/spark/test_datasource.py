@@ -91,7 +91,7 @@ def test_a_new_partitioned_data_set_is_read_back_by_all(spark: Any, tmp_path: Pa
 
 
 def test_instants_in_folders_are_in_the_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
-    lake, told = str(tmp_path / "lake"), str(tmp_path / "told")
+    lake, with_zone = str(tmp_path / "lake"), str(tmp_path / "with_zone")
     rows = "VALUES (1L, timestamp'2024-01-01 12:00:00', 'a'), (2L, timestamp'2024-01-01 14:00:00', 'b') AS r(id, t, x)"
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -107,8 +107,8 @@ def test_instants_in_folders_are_in_the_zone_of_the_session(spark: Any, tmp_path
             reader.load(lake).collect()
         read = reader.option("partition_timezone", "Asia/Tokyo").load(lake).where("id = 1")
         assert read.selectExpr("cast(t as string)").collect()[0][0] == noon
-        save(spark.sql(f"SELECT * FROM {rows}"), told, partition="t", partition_timezone="UTC")
-        assert sorted(os.listdir(told)) == ["t=2024-01-01 03%3A00%3A00", "t=2024-01-01 05%3A00%3A00"]
+        save(spark.sql(f"SELECT * FROM {rows}"), with_zone, partition="t", partition_timezone="UTC")
+        assert sorted(os.listdir(with_zone)) == ["t=2024-01-01 03%3A00%3A00", "t=2024-01-01 05%3A00%3A00"]
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 

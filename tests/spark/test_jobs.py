@@ -126,7 +126,7 @@ def test_what_is_not_little_is_for_executors(spark: Any, io: SparkDatasetIO, lak
     described()
     io.merge(frame, lake, "upsert", ["id"])
     spark.conf.set(DRIVER_BYTES, before)
-    steps = [told.removeprefix("fsspeckit merge orders: ") for told in described()]
+    steps = [description.removeprefix("fsspeckit merge orders: ") for description in described()]
     assert steps == ["read the source", "rewrite 1 of 4 files"]
 
 

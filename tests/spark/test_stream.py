@@ -117,12 +117,12 @@ def test_a_stream_is_forgotten_when_it_has_not_moved_for_a_week(
 def test_an_entry_without_a_time_is_as_old_as_its_file(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written before entries had one."""
     table = pa.table({"id": [1], "x": ["a"]}).replace_schema_metadata({f"{PREFIX}s": '{"batch": 1, "query": null}'})
-    pq.write_table(table, f"{lake}/stamped.parquet")
+    pq.write_table(table, f"{lake}/recorded.parquet")
     with pytest.raises(ValueError, match="days ago"):
         recover(lake, forget_stream="s")
-    os.utime(f"{lake}/stamped.parquet", (0, 0))
+    os.utime(f"{lake}/recorded.parquet", (0, 0))
     assert recover(lake, forget_stream="s") == ["Forgot the stream 's'; its entry was in 1 file(s)."]
-    assert pq.read_metadata(f"{lake}/stamped.parquet").metadata.keys() == {b"ARROW:schema"}
+    assert pq.read_metadata(f"{lake}/recorded.parquet").metadata.keys() == {b"ARROW:schema"}
     assert len(rows(lake)) == 31
 
 
@@ -215,12 +215,12 @@ class Stream:
 
     def die_between_commits(self, batches: int) -> None:
         """A run that dies when the last of so many batches is committed to the lake and not yet by Spark."""
-        told, ended = self.run(str(batches))
+        printed, ended = self.run(str(batches))
         assert ended == -signal.SIGKILL
-        assert len(told) == batches
-        assert (self.checkpoint / "offsets" / told[-1]).exists()
-        assert not (self.checkpoint / "commits" / told[-1]).exists()
-        assert len(rows(self.lake)) == 10 * int(told[-1]) + 10
+        assert len(printed) == batches
+        assert (self.checkpoint / "offsets" / printed[-1]).exists()
+        assert not (self.checkpoint / "commits" / printed[-1]).exists()
+        assert len(rows(self.lake)) == 10 * int(printed[-1]) + 10
 
     def die_at_random(self, chance: random.Random) -> None:
         """A run that is killed some moment after one of its first lines."""
@@ -244,8 +244,8 @@ def test_a_query_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, reque
             stream.die_between_commits(1 + number // 2 % 3)
         else:
             stream.die_at_random(chance)
-    *told, end = stream.run()[0]
-    assert told and end == "done"
+    *printed, end = stream.run()[0]
+    assert printed and end == "done"
     assert sorted(row["n"] for row in rows(stream.lake)) == list(range(30 * kills))
     assert set(os.listdir(tmp_path)) == {"raw", "lake", "checkpoint"}
     assert all(name.endswith(".parquet") for name in all_names(stream.lake))

@@ -15,11 +15,13 @@ from spark_process import result_of
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_fifty_merges_in_four_threads(tmp_path: Path, kind: str) -> None:
+def test_merges_in_four_threads(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """Thirteen times in each of them; fifty times in `make torture`."""
     if kind == "connect" and pyspark.__version__ < "4":
         pytest.skip("PySpark 3.5 comes without the server of Spark Connect")
-    found = result_of("threads", kind, str(tmp_path))
-    assert found["merges"] == 52
+    rounds = request.config.getoption("--rounds")
+    found = result_of("threads", kind, str(tmp_path), str(rounds), seconds=900 + 60 * rounds)
+    assert found["merges"] == 4 * rounds
     assert found["wrong"] == []
     assert found["changed"] == []
     assert found["stdout"]

@@ -191,6 +191,7 @@ def test_list_dataset_files_of_a_file_system() -> None:
         (r"year=2024\month=12\file.parquet", {"year": "2024", "month": "12"}),
         (r"\\server\share\year=2024\file.parquet", {"year": "2024"}),
         (r"C:\data/year=2024\file.parquet", {"year": "2024"}),
+        (r"C:/data\year=2024\file.parquet", {"year": "2024"}),
         (r"/data/p=a\b/f.parquet", {"p": r"a\b"}),
         (r"p=a\b/f.parquet", {"p": r"a\b"}),
         ("s3://bucket/p=a\\b/f.parquet", {"p": "a\\b"}),

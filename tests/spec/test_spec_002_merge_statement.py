@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import DatasetMergeError
-from fsspeckit.core.actions import Actions
+from fsspeckit.core.actions import HitAction
 from fsspeckit.core.rewrite import files as rewriting
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, PathValidator
 from fsspeckit.datasets.duckdb import version as versions
@@ -304,11 +304,11 @@ def test_merge_output_to_staging_file(lake: str, monkeypatch: pytest.MonkeyPatch
     original = SqlKeys._merge_using_duckdb_merge
     before = fingerprint(lake)
 
-    def spy(self: SqlKeys, target: str, actions: Actions) -> tuple[str, int, int]:
-        query, updated, inserted = original(self, target, actions)
-        counts.append((updated, inserted))
+    def spy(self: SqlKeys, target: str) -> Any:
+        merged = original(self, target)
+        counts.append((merged.counts[HitAction.UPDATE], merged.counts[None]))
         assert fingerprint(lake) == before, "nothing is replaced directly"
-        return query, updated, inserted
+        return merged
 
     monkeypatch.setattr(SqlKeys, "_merge_using_duckdb_merge", spy)
     upsert(Recording(), lake, use_merge=True)

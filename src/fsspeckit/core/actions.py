@@ -153,20 +153,22 @@ class Actions:
         matched_keys: int,
         matched: MatchedRows,
         moved: int = 0,
-        missing: int = 0,
+        missing: int | None = None,
     ) -> Counts:
         """Exact counts.
 
         The source has one row per key; `source_rows` does not include delete rows, nor do the `matched_keys`, which
-        are in the target. `moved` source rows go to another partition than their matched rows, and `missing` target
-        rows are to be deleted.
+        are in the target. `moved` source rows go to another partition than their matched rows. Of the rows that the
+        source does not have, `missing` are in the scope of the merge; by default all.
         """
-        if self.surplus == "delete":
-            return Counts(source_rows - matched_keys, matched_keys, target_rows - matched_keys)
+        if missing is None:
+            missing = target_rows - matched.total
+        stays = matched.updated + matched.kept
+        surplus = stays - matched_keys if self.surplus == "delete" and stays else 0
         return Counts(
             inserted=source_rows - matched_keys if self.inserts else 0,
-            updated=matched.updated + moved,
-            deleted=matched.deleted - moved + missing,
+            updated=matched.updated - (surplus if matched.updated else 0) + moved,
+            deleted=matched.deleted + surplus - moved + (missing if self.missing == "delete" else 0),
             skipped=matched.skipped,
             moved=moved,
         )

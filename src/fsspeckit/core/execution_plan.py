@@ -115,14 +115,19 @@ class Planned:
 
     @cached_property
     def counts(self) -> Counts:
+        missing = None if self.request.actions.replaces_target else self._missing_in_scope
         return self.request.actions.counts(
             source_rows=self.profile.write_rows,
             target_rows=self.target.rows,
             matched_keys=self.match.keys,
             matched=self.match.total,
             moved=self.match.moved,
-            missing=sum(sum(self.missing_rows(n).values()) for n in range(len(self.target.files))),
+            missing=missing,
         )
+
+    @property
+    def _missing_in_scope(self) -> int:
+        return sum(sum(self.missing_rows(number).values()) for number in self._files_with_missing_rows)
 
     @cached_property
     def _files_with_missing_rows(self) -> frozenset[int]:

@@ -1,7 +1,7 @@
 """The names of spec 001, for callers who plan, check and replace files themselves.
 
-No merge runs through this module. It is thin over what merges run: listing and footers (`target`), pruning and the key
-reader (`plan`), commits (`commit`). So its answers are those of a merge. `merge` is the PyArrow engine's.
+No merge runs through this module. It is thin over what merges run: listing and footers (`dataset`), pruning and the key
+reader (`match`), commits (`commit`). So its answers are those of a merge. `merge` is the PyArrow engine's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _NEW_FILES = "new keys are known when the keys of the affected files are read, and new files are named when written"
-_WINDOWS_PATH = re.compile(r"[A-Za-z]:\\|\\\\|[^/]*\\[^/]*$")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\|[^/]*\\[^/]*$")
 
 
 def merge(
@@ -165,9 +165,11 @@ class PartitionPruner:
         source = python_values.key_table(names, source_keys, {n for file in files for n in file.partition_values or ()})
         candidates: set[str] = set()
         for columns in {frozenset(file.partition_values or ()) for file in files}:
-            alike = [file for file in files if frozenset(file.partition_values or ()) == columns]
-            possible = _might_hold_keys(Footers(map(_without_statistics, alike)), names, source, partition_schema)
-            candidates.update(file.path for file, might in zip(alike, possible, strict=True) if might)
+            same_columns = [file for file in files if frozenset(file.partition_values or ()) == columns]
+            possible = _might_hold_keys(
+                Footers(map(_without_statistics, same_columns)), names, source, partition_schema
+            )
+            candidates.update(file.path for file, might in zip(same_columns, possible, strict=True) if might)
         return [file.path for file in files if file.path in candidates]
 
 

@@ -1,4 +1,4 @@
-"""Threads within a bound: maps that read ahead, go in chunks or side by side, and the pool of threads of one merge."""
+"""Maps with a bounded number of threads (`prefetch_map`, `chunked_map`, `parallel_map`), and the pool of one merge."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ else:
 
 
 class Threads(ThreadPoolExecutor):
-    """Threads, or the caller alone while the interpreter ends: Python starts none then, though other threads and
-    functions registered with `atexit` may still merge.
+    """Threads, or only the caller while the interpreter ends: then Python starts no threads, but other threads and
+    `atexit` functions may still merge.
 
     >>> with Threads(2) as threads:
     ...     list(threads.map(str, [1, 2, 3]))
@@ -87,8 +87,8 @@ def chunked_map(
 ) -> list[Result]:
     """Results of a function that takes a chunk of small items at once.
 
-    Python's threads are in each other's way where nobody waits: with eight of them footers out of the page cache took
-    almost twice as long as with one (measured). So threads start when a chunk took three times as long as it computed.
+    Threads slow each other down if they only compute: with eight of them, footers from the page cache took almost twice
+    as long as with one. So threads start only after a chunk that took three times as long as its CPU time.
 
     >>> chunked_map(lambda chunk: [str(i) for i in chunk], range(100), 2)[98:]
     ['98', '99']

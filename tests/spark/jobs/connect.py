@@ -177,8 +177,8 @@ def cataloged(root: Path, spark: Any) -> Any:
     add = spark.addTag
     with mock.patch.object(type(spark), "addTag", lambda session, tag: [tags.append(tag), add(tag)]):
         SparkDatasetIO(spark).merge(frame, table="connected", strategy="upsert", key_columns=["id"])
-    told = [tag for tag in tags if tag == "fsspeckit merge cataloged-spark: match 6 of 6 files"]
-    return [before, spark.table("connected").count(), told, sorted(spark.getTags())]
+    matching = [tag for tag in tags if tag == "fsspeckit merge cataloged-spark: match 6 of 6 files"]
+    return [before, spark.table("connected").count(), matching, sorted(spark.getTags())]
 
 
 def main(folder: str) -> None:

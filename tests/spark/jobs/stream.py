@@ -22,13 +22,13 @@ def main(raw: str, lake: str, checkpoint: str, last: str = "") -> None:
     frame = spark.readStream.schema("n bigint").option("maxFilesPerTrigger", 1).json(raw)
     frame = frame.withColumn("key", F.expr("uuid()"))
     write = SparkDatasetIO(spark).foreach_batch(lake, ["key"], "insert", app_id="events")
-    told: list[int] = []
+    batches_seen: list[int] = []
 
     def write_and_tell(batch: Any, number: int) -> None:
         write(batch, number)
-        told.append(number)
+        batches_seen.append(number)
         print(number, flush=True)
-        if str(len(told)) == last:
+        if str(len(batches_seen)) == last:
             os.killpg(0, signal.SIGKILL)
 
     print("started", flush=True)

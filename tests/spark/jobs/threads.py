@@ -22,7 +22,7 @@ from fsspeckit.datasets.spark import SparkDatasetIO
 from spark_session import CONF, SMALL, local_session
 from support import rows, write_lake
 
-THREADS, MERGES = 4, 52
+THREADS = 4
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
 
@@ -41,12 +41,13 @@ def settings(spark: Any) -> dict[str, str]:
     return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
-def merge_again_and_again(spark: Any, shared: SparkDatasetIO, root: Path, number: int, wrong: list[str]) -> int:
+def merge_again_and_again(
+    spark: Any, shared: SparkDatasetIO, root: Path, number: int, count: int, wrong: list[str]
+) -> int:
     """One thread: it merges into its own lake, and after each merge looks at what is its own."""
     files = {f"f{i}.parquet": pa.table({"id": range(i * 10, i * 10 + 10), "x": [-1] * 10}) for i in range(2)}
     lake = write_lake(root / f"lake{number}", files)
     label(spark, number)
-    count = MERGES // THREADS
     for turn in range(count):
         # Two rows of the lake and a new one. Half of the merges share their SparkDatasetIO with other threads.
         frame = spark.sql(f"SELECT id, {turn} x FROM VALUES (5L), (15L), ({100 + turn}L) AS t(id)")
@@ -100,7 +101,7 @@ def labels_of_jobs(spark: Any) -> list[tuple[str, str]]:
     return [(job.jobGroup().get(), job.description().get()) for job in found if job.jobGroup().isDefined()]
 
 
-def main(kind: str, folder: str) -> None:
+def main(kind: str, folder: str, rounds: str) -> None:
     spark, root = session(kind), Path(folder)
     sys.stdout.flush()
     before, stdout, wrong = settings(spark), sys.stdout, list[str]()
@@ -109,7 +110,7 @@ def main(kind: str, folder: str) -> None:
 
     def run(number: int) -> int:
         current.name = f"thread {number}"
-        return merge_again_and_again(spark, shared, root, number, wrong)
+        return merge_again_and_again(spark, shared, root, number, int(rounds), wrong)
 
     add = spark.addTag
     recording = mock.patch.object(

@@ -1,7 +1,7 @@
-"""Streams that ended: their entry (see `dataset.ledger`) is taken out of the files that carry it.
+"""Remove the entry of a stream that ended (see `dataset.ledger`) from all files that have it.
 
-Every file that was written since the stream's first batch does. Their bytes are copied in one commit, with a footer
-that lacks the entry; no row is read.
+These are all files that were written since the first batch of the stream. One commit replaces them by copies whose
+footers lack the entry. No row is read.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from fsspeckit.core.dataset.ledger import PREFIX, committed_at, entries
 from fsspeckit.core.dataset.listing import check_distinct, list_files
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Footer, Staged
-from fsspeckit.core.parquet.footer_io import END_BYTES, footer_bytes, with_end
+from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start, with_end
 from fsspeckit.core.parquet.footer_override import without_entry
 from fsspeckit.core.parquet.reader import reading
 from fsspeckit.core.rewrite.files import new_name
 from fsspeckit.core.storage import Location
 
-# A stream that moved since may be about to give its last batch again.
+# A stream that committed a batch since then may be about to repeat it.
 IDLE_DAYS = 7
-_CHUNK = 8 << 20
 
 
 def forget_stream(location: Location, app_id: str, lock_timeout: float = 60) -> str:
-    """Drop the entry of a stream that has not moved for `IDLE_DAYS`; says what was done."""
+    """Remove the entry of a stream that has committed nothing for `IDLE_DAYS`. Returns a message for people."""
     with writing(location, lock_timeout) as session:
         infos = list_files(location)
         check_distinct(location, infos)
@@ -47,15 +46,15 @@ def forget_stream(location: Location, app_id: str, lock_timeout: float = 60) -> 
 
 
 def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> None:
-    known = entries(footers)
-    entry = known.get(PREFIX + app_id)
+    streams = entries(footers)
+    entry = streams.get(PREFIX + app_id)
     if entry is None:
-        names = sorted(name.removeprefix(PREFIX) for name in known)
+        names = sorted(name.removeprefix(PREFIX) for name in streams)
         raise ArgumentError(f"{location.shown} has no stream {app_id!r}. It has {names}.")
-    moved = committed_at(entry)
-    if moved is None:  # as old as the oldest file that has it, or older
-        moved = min(f.info.mtime_ns for f in footers if f.ledger.get(PREFIX + app_id) == entry) / 1e9
-    days = (time.time() - moved) / 86_400
+    committed = committed_at(entry)
+    if committed is None:  # an old entry without a time: when the oldest file with it was written, or earlier
+        committed = min(f.info.mtime_ns for f in footers if f.ledger.get(PREFIX + app_id) == entry) / 1e9
+    days = (time.time() - committed) / 86_400
     if days < IDLE_DAYS:
         raise ArgumentError(
             f"The stream {app_id!r} committed its last batch {days:.1f} days ago, and can be forgotten after "
@@ -64,7 +63,7 @@ def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> N
 
 
 def _copy_without(location: Location, footer: Footer, entry: str, staging: str, staged: str) -> Staged:
-    """Pages stay where they are, so every offset in the footer holds. In a store no file is written in place."""
+    """Pages keep their offsets, so the other fields of the footer stay valid. In a store the copy gets a new name."""
     path, target = location.at(footer.path), f"{staging}/{staged}"
     disk = location.on_disk()
     final = footer.path if disk is not None else new_name(footer.path)
@@ -72,15 +71,12 @@ def _copy_without(location: Location, footer: Footer, entry: str, staging: str, 
         with reading(location, footer.path):
             source = stack.enter_context(location.storage.open_input(path))
             raw = footer_bytes(source)
-            changed = without_entry(raw, entry)
-            body = source.size() - len(raw) - 8
-            source.seek(0)
+            end, body = with_end(without_entry(raw, entry)), footer_start(source, raw)
         sink = stack.enter_context(location.storage.open_output(target, final))
-        for start in range(0, body, _CHUNK):
-            sink.write(source.read(min(_CHUNK, body - start)))
-        sink.write(with_end(changed))
+        location.storage.copy_range(source, sink, 0, body)
+        sink.write(end)
     location.storage.sync_file(target)
     if disk is not None:
         disk.storage.copy_mode(path, target)
     receipt = location.storage.receipt(target)
-    return Staged(staged, final, footer.rows, body + len(changed) + END_BYTES, footer.path, receipt)
+    return Staged(staged, final, footer.rows, body + len(end), footer.path, receipt)

@@ -15,8 +15,7 @@ from fsspeckit.core.dataset.listing import is_data_file, list_files
 from fsspeckit.core.errors import ArgumentError, StorageError
 from fsspeckit.core.model import Staged
 from fsspeckit.core.storage import DiskLocation, Location, Storage
-
-_COPY_BYTES = 8 << 20
+from fsspeckit.core.storage.base import copy_bytes
 
 
 def create_staging(location: Location) -> Location:
@@ -73,8 +72,7 @@ def replace_files(sources: Sequence[Location], targets: Sequence[Location]) -> N
 
 def _copy(source: Location, storage: Storage, path: str, final: str) -> None:
     with source.storage.open_input(source.root) as file, storage.open_output(path, final) as sink:
-        while chunk := file.read(_COPY_BYTES):
-            sink.write(chunk)
+        copy_bytes(file, sink, 0, file.size())
     storage.sync_file(path)
 
 

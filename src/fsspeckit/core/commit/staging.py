@@ -164,12 +164,18 @@ def _is_same_name(location: DiskLocation, folder: str, name: str, similar: str) 
     """Create an empty, hidden file and look for it under the other name. The common prefix of the two is left out."""
     storage = location.storage
     start = len(posixpath.commonprefix([name, similar]))
-    probe = posixpath.join(location.at(existing_folder(location, folder)), f"{PROBE}{uuid.uuid4().hex}")
-    storage.write_bytes(probe + name[start : start + 30], b"")
+    probe = posixpath.join(location.at(existing_folder(location, folder)), f"{PROBE}{uuid.uuid4().hex[:8]}")
+    first, second = (f"{probe}{_first_bytes(each[start:])}" for each in (name, similar))
+    storage.write_bytes(first, b"")
     try:
-        return storage.stat(probe + similar[start : start + 30]) is not None
+        return storage.stat(second) is not None
     finally:
-        storage.remove(probe + name[start : start + 30])
+        storage.remove(first)
+
+
+def _first_bytes(name: str) -> str:
+    """As much of a name as fits into the name of a probe. Two forms of one name differ in length, so little is cut."""
+    return name.encode()[: 255 - len(PROBE) - 8].decode(errors="ignore")
 
 
 def check_replaceable(location: DiskLocation, files: Iterable[str]) -> None:

@@ -17,11 +17,9 @@ from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
 from fsspeckit.core.parallel import cached_property, chunked_map, parallel_map
-from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.footer_batch import FooterBatch
 from fsspeckit.core.parquet.footer_checks import check_chunks, check_flat_chunks
-from fsspeckit.core.parquet.footer_io import footer_of, tail_bytes
-from fsspeckit.core.parquet.format import FileMetaData
+from fsspeckit.core.parquet.footer_io import bytes_after_row_groups, bytes_before_row_groups, footer_of, tail_bytes
 from fsspeckit.core.parquet.reader import arrow_schema, check_counts, open_parquet, reading, unreadable
 from fsspeckit.core.parquet.schema import int96_columns, leaf_indexes
 from fsspeckit.core.parquet.statistics import Leaf, row_group
@@ -62,7 +60,7 @@ class FooterTemplate:
         entries = metadata.metadata
         return cls(
             raw,
-            raw[: thrift.end_of_field(raw, FileMetaData.SCHEMA)],
+            bytes_before_row_groups(raw),
             entries,
             metadata.created_by,
             schema,
@@ -77,10 +75,7 @@ class FooterTemplate:
     @cached_property
     def rest(self) -> bytes | None:
         """The bytes after the row groups; `None` if the end of the row groups cannot be found."""
-        try:
-            return self.raw[thrift.end_of_field(self.raw, FileMetaData.ROW_GROUPS) :]
-        except thrift.CorruptFile:
-            return None
+        return bytes_after_row_groups(self.raw)
 
     @cached_property
     def _leaf_indexes(self) -> dict[str, int]:

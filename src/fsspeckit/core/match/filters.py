@@ -258,7 +258,7 @@ def _check_folders(name: str, dtype: pa.DataType, target: Target, zone: str) -> 
     for info in target.files.infos:
         text = parse_hive_partition_path(info.path, [name]).get(name)
         if text not in checked and isinstance(read_value(text, dtype, zone), Unreadable):
-            folder = next(part for part in posixpath.dirname(info.path).split("/") if part.startswith(f"{name}="))
+            folder = posixpath.dirname(info.path)
             raise ArgumentError(
                 f"The filter compares partition column {name!r} with values of type {dtype}, and the folder {folder!r} "
                 f"is no such value. Compare with text ({name} = '…'), or rename the folder."

@@ -77,8 +77,8 @@ def _row_groups(raw: bytes, head: bytes, rest: bytes) -> tuple[int, int, bytes]:
     middle = raw[len(head) : len(raw) - len(rest)]
     try:
         rows, at = thrift.number_at(middle, 1)
-        kind, count, begin = thrift.list_at(middle, at + 1)
-        if (middle[:1], middle[at : at + 1], kind) == (_ROWS, _GROUPS, thrift.STRUCT):
+        element_type, count, begin = thrift.list_at(middle, at + 1)
+        if (middle[:1], middle[at : at + 1], element_type) == (_ROWS, _GROUPS, thrift.STRUCT):
             return rows, count, middle[begin:]
     except IndexError:
         pass

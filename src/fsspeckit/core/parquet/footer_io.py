@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsspeckit.core.parquet import thrift
-from fsspeckit.core.parquet.format import MAGIC
+from fsspeckit.core.parquet.format import MAGIC, FileMetaData
 
 # PyArrow reads as much of the end of a file at once, too.
 _TAIL = 64 << 10
@@ -54,6 +54,19 @@ def footer_of(tail: bytes) -> bytes:
 def with_end(footer: bytes) -> bytes:
     """A raw footer with its length and the magic number: what a file ends with."""
     return footer + len(footer).to_bytes(_LENGTH, "little") + MAGIC
+
+
+def bytes_before_row_groups(raw: bytes) -> bytes:
+    """A raw footer up to the end of its schema."""
+    return raw[: thrift.end_of_field(raw, FileMetaData.SCHEMA)]
+
+
+def bytes_after_row_groups(raw: bytes) -> bytes | None:
+    """A raw footer after its row groups; `None` if their end cannot be found."""
+    try:
+        return raw[thrift.end_of_field(raw, FileMetaData.ROW_GROUPS) :]
+    except thrift.CorruptFile:
+        return None
 
 
 class FooterOverrideSink(io.RawIOBase):

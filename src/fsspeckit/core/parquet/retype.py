@@ -116,12 +116,14 @@ def _columns(
     location: Location, footer: Footer, fields: thrift.Struct, types: Mapping[str, pa.DataType], template: Footer | None
 ) -> list[_Column]:
     elements = thrift.structs(fields, FileMetaData.SCHEMA)
-    models = thrift.structs(thrift.decode(raw_footer(location, template.path)), FileMetaData.SCHEMA) if template else []
+    template_elements = (
+        thrift.structs(thrift.decode(raw_footer(location, template.path)), FileMetaData.SCHEMA) if template else []
+    )
     columns = []
     for place, field in zip(top_level(elements), footer.schema, strict=True):
         old = new = elements[place.start : place.stop]
         if field.name in types:
-            first, *rest = _elements(field.name, types[field.name], models)
+            first, *rest = _elements(field.name, types[field.name], template_elements)
             kept = {number: old[0][number] for number in _KEPT if number in old[0]}
             new = [{**{n: v for n, v in first.items() if n != SchemaElement.FIELD_ID}, **kept}, *rest]
         columns.append(_Column(old, new, t.is_null(field.type)))
@@ -140,11 +142,11 @@ def _added(location: Location, field: pa.Field, having: Footer | None) -> _Colum
     return _Column([], _elements(field.name, arrays.plain_type(field.type), []), was_null=True)
 
 
-def _elements(name: str, dtype: pa.DataType, models: list[thrift.Struct]) -> list[thrift.Struct]:
+def _elements(name: str, dtype: pa.DataType, template: list[thrift.Struct]) -> list[thrift.Struct]:
     """The schema elements of a column: as the template has them, or as PyArrow writes them."""
-    for place in top_level(models) if models and not t.is_nested(dtype) else []:
-        if models[place.start][SchemaElement.NAME][1] == name.encode():
-            return models[place.start : place.stop]
+    for place in top_level(template) if template and not t.is_nested(dtype) else []:
+        if template[place.start][SchemaElement.NAME][1] == name.encode():
+            return template[place.start : place.stop]
     buffer = io.BytesIO()
     pq.ParquetWriter(buffer, pa.schema([pa.field(name, dtype)]), store_schema=False).close()
     return thrift.structs(thrift.decode(footer_bytes(pa.BufferReader(buffer.getvalue()))), FileMetaData.SCHEMA)[1:]
@@ -160,10 +162,10 @@ def _group(group: thrift.Struct, columns: Sequence[_Column], paths: Sequence[Any
             leaves = _leaves(column.new)
             if not chunks:
                 chunks, added = [_without_values(known[0], group[RowGroup.NUM_ROWS])], added + len(leaves)
-            models = chunks if len(chunks) == len(leaves) else chunks[:1] * len(leaves)
+            templates = chunks if len(chunks) == len(leaves) else chunks[:1] * len(leaves)
             chunks = [
                 _chunk(chunk, leaf, paths[len(new) + n], column.was_null)
-                for n, (chunk, leaf) in enumerate(zip(models, leaves, strict=True))
+                for n, (chunk, leaf) in enumerate(zip(templates, leaves, strict=True))
             ]
         new += chunks
     moved = len(new) - added != len(known)  # then sorting columns have other numbers

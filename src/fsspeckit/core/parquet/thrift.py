@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-_NUMBERS, _BOOLEANS = frozenset((I32, I64)), frozenset((TRUE, FALSE))
+_INTEGERS, _BOOLEANS = frozenset((I32, I64)), frozenset((TRUE, FALSE))
 
 Struct = dict[int, tuple[int, Any]]
 
 # Every footer has hundreds of numbers of one byte. Shared tuples spare Python's garbage collector.
-_SMALL = {kind: [(kind, (byte >> 1) ^ -(byte & 1)) for byte in range(0x80)] for kind in _NUMBERS}
+_SMALL = {wire_type: [(wire_type, (byte >> 1) ^ -(byte & 1)) for byte in range(0x80)] for wire_type in _INTEGERS}
 
 _NOTHING = (-1, b"", None)
 
@@ -112,22 +112,22 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
             number, at = _read_zigzag(data, at)
             if number < 1:  # minus a number is where a struct stands
                 raise CorruptFile(f"a struct has field {number}")
-        kind = header & 0x0F
-        if kind == I32:
+        wire_type = header & 0x0F
+        if wire_type == I32:
             value = data[at]
             at += 1
             if value >= 0x80:
                 value, at = _read_varint(data, at - 1)
             fields[number] = (value >> 1) ^ -(value & 1)
-        elif kind == STRUCT and depth:
+        elif wire_type == STRUCT and depth:
             fields[-number], at = _read_numbers(data, at, depth - 1)
-        elif kind in _BOOLEANS:
-            fields[number] = kind == TRUE
-        elif kind == BINARY:
+        elif wire_type in _BOOLEANS:
+            fields[number] = wire_type == TRUE
+        elif wire_type == BINARY:
             size, at = _read_varint(data, at)
             at += size
         else:
-            _, at = _read_value(data, at, kind, depth, _Seen())
+            _, at = _read_value(data, at, wire_type, depth, _Seen())
     return fields, at + 1
 
 
@@ -137,8 +137,8 @@ def end_of_field(data: bytes, number: int) -> int:
     try:
         while header := data[at]:
             last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
-            kind = header & 0x0F
-            at = at if kind in (TRUE, FALSE) else _read_value(data, at, kind, _DEEPEST, _Seen())[1]
+            wire_type = header & 0x0F
+            at = at if wire_type in (TRUE, FALSE) else _read_value(data, at, wire_type, _DEEPEST, _Seen())[1]
             if last == number:
                 return at
     except IndexError:
@@ -158,13 +158,13 @@ def list_at(data: bytes, at: int) -> tuple[int, int, int]:
     return header & 0x0F, count, at
 
 
-def list_header(kind: int, count: int) -> bytes:
+def list_header(wire_type: int, count: int) -> bytes:
     """The bytes before the elements of a list."""
     out = bytearray()
     if count < 15:
-        out.append(count << 4 | kind)
+        out.append(count << 4 | wire_type)
     else:
-        out.append(0xF0 | kind)
+        out.append(0xF0 | wire_type)
         _write_varint(out, count)
     return bytes(out)
 
@@ -176,20 +176,20 @@ def encode(struct: Struct) -> bytes:
     return bytes(out)
 
 
-def field(struct: Struct, number: int, kind: int, default: Any = None) -> Any:
+def field(struct: Struct, number: int, wire_type: int, default: Any = None) -> Any:
     """The value of a field, which must have this wire type. Only a field that may be missing has a default."""
     if default is not None and number not in struct:
         return default
-    wire_type, value = struct.get(number, (None, None))
-    if wire_type != kind:
-        raise CorruptFile(f"field {number} of its footer is not of wire type {kind}")
+    actual_type, value = struct.get(number, (None, None))
+    if actual_type != wire_type:
+        raise CorruptFile(f"field {number} of its footer is not of wire type {wire_type}")
     return value
 
 
 def structs(struct: Struct, number: int) -> list[Struct]:
     """The elements of a list of structs."""
-    kind, values = field(struct, number, LIST)
-    if values and kind != STRUCT:
+    wire_type, values = field(struct, number, LIST)
+    if values and wire_type != STRUCT:
         raise CorruptFile(f"field {number} of its footer is not a list of structs")
     return list(values)
 
@@ -231,22 +231,22 @@ def _read_struct(data: bytes, at: int, depth: int, seen: _Seen, number: int = 0)
     small = _SMALL
     while header := data[at]:
         at += 1
-        kind = header & 0x0F
+        wire_type = header & 0x0F
         if header > 0x0F:
             number += header >> 4
         else:
             number, at = _read_zigzag(data, at)
         if number in fields:
             raise CorruptFile(f"its footer has field {number} twice")
-        if kind in _NUMBERS:
+        if wire_type in _INTEGERS:
             value: Any = data[at]
             at += 1
             if value > 0x7F:
                 value, at = _read_varint(data, at - 1)
-                fields[number] = kind, (value >> 1) ^ -(value & 1)
+                fields[number] = wire_type, (value >> 1) ^ -(value & 1)
             else:
-                fields[number] = small[kind][value]
-        elif kind == BINARY:
+                fields[number] = small[wire_type][value]
+        elif wire_type == BINARY:
             size = data[at]
             at += 1
             if size > 0x7F:
@@ -255,77 +255,77 @@ def _read_struct(data: bytes, at: int, depth: int, seen: _Seen, number: int = 0)
             if len(value) < size:
                 raise IndexError
             at += size
-            fields[number] = kind, value
-        elif kind in _BOOLEANS:
-            fields[number] = kind, None
+            fields[number] = wire_type, value
+        elif wire_type in _BOOLEANS:
+            fields[number] = wire_type, None
         else:
             before, raw, value = seen.get(number, _NOTHING)
-            if before == kind and data.startswith(raw, at):
+            if before == wire_type and data.startswith(raw, at):
                 at += len(raw)
             else:
                 begin = at
-                value, at = _read_value(data, at, kind, depth, seen)
+                value, at = _read_value(data, at, wire_type, depth, seen)
                 raw = data[begin:at]
                 if seen.keep:
-                    value = _with_bytes(kind, value, raw)
-                seen[number] = kind, raw, value
-            fields[number] = kind, value
+                    value = _with_bytes(wire_type, value, raw)
+                seen[number] = wire_type, raw, value
+            fields[number] = wire_type, value
     return fields, at + 1
 
 
-def _with_bytes(kind: int, value: Any, raw: bytes) -> Any:
-    if kind == STRUCT:
+def _with_bytes(wire_type: int, value: Any, raw: bytes) -> Any:
+    if wire_type == STRUCT:
         return RawStruct(value, raw)
-    if kind == LIST:
+    if wire_type == LIST:
         value = RawList(value)
         value.raw = raw
     return value
 
 
-def _read_value(data: bytes, at: int, kind: int, depth: int, seen: _Seen) -> tuple[Any, int]:
+def _read_value(data: bytes, at: int, wire_type: int, depth: int, seen: _Seen) -> tuple[Any, int]:
     """A value outside of a field header; a boolean takes a byte of its own."""
-    if kind in _NUMBERS or kind == I16:
+    if wire_type in _INTEGERS or wire_type == I16:
         return _read_zigzag(data, at)
-    if kind == BINARY:
+    if wire_type == BINARY:
         size, at = _read_varint(data, at)
         return _read_bytes(data, at, size)
-    if kind in (TRUE, FALSE, BYTE):
+    if wire_type in (TRUE, FALSE, BYTE):
         return _read_bytes(data, at, 1)
-    if kind == DOUBLE:
+    if wire_type == DOUBLE:
         return _read_bytes(data, at, 8)
     if depth == 0:
         raise CorruptFile(f"its footer is nested more than {_DEEPEST} deep")
-    if kind == STRUCT:
+    if wire_type == STRUCT:
         return _read_struct(data, at, depth - 1, seen)
-    if kind in (LIST, SET):
+    if wire_type in (LIST, SET):
         return _read_list(data, at, depth - 1, seen)
-    if kind == MAP:
+    if wire_type == MAP:
         return _read_map(data, at, depth - 1, seen)
-    raise CorruptFile(f"its footer has wire type {kind}, which does not exist")
+    raise CorruptFile(f"its footer has wire type {wire_type}, which does not exist")
 
 
 def _read_list(data: bytes, at: int, depth: int, seen: _Seen) -> tuple[tuple[int, list[Any]], int]:
-    kind, count, at = list_at(data, at)
+    wire_type, count, at = list_at(data, at)
     values = []
-    read = _read_struct if kind == STRUCT and depth else None
+    read = _read_struct if wire_type == STRUCT and depth else None
     for _ in range(count):
-        value, at = read(data, at, depth - 1, seen) if read else _read_value(data, at, kind, depth, seen)
+        value, at = read(data, at, depth - 1, seen) if read else _read_value(data, at, wire_type, depth, seen)
         values.append(value)
-    return (kind, values), at
+    return (wire_type, values), at
 
 
 def _read_map(data: bytes, at: int, depth: int, seen: _Seen) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
     count, at = _read_varint(data, at)
     if count == 0:
         return (0, 0, []), at
-    kinds = data[at]
+    types = data[at]
     at += 1
     pairs = []
     for _ in range(count):
-        key, at = _read_value(data, at, kinds >> 4, depth, seen)
-        value, at = _read_value(data, at, kinds & 0x0F, depth, seen)
+        key, at = _read_value(data, at, types >> 4, depth, seen)
+        value, at = _read_value(data, at, types & 0x0F, depth, seen)
         pairs.append((key, value))
-    return (kinds >> 4, kinds & 0x0F, pairs), at
+    return (types >> 4, types & 0x0F, pairs), at
 
 
 def _write_varint(out: bytearray, value: int) -> None:
@@ -342,58 +342,58 @@ def _write_zigzag(out: bytearray, value: int) -> None:
 def _write_struct(out: bytearray, struct: Struct) -> None:
     last = 0
     for number in sorted(struct):
-        kind, value = struct[number]
+        wire_type, value = struct[number]
         step = number - last
         last = number
         if 0 < step < 16:
-            out.append(step << 4 | kind)
+            out.append(step << 4 | wire_type)
         else:
-            out.append(kind)
+            out.append(wire_type)
             _write_zigzag(out, number)
-        if kind in _NUMBERS:
+        if wire_type in _INTEGERS:
             value = value << 1 if value >= 0 else (-value << 1) - 1
             while value > 0x7F:
                 out.append(value & 0x7F | 0x80)
                 value >>= 7
             out.append(value)
-        elif kind == BINARY:
+        elif wire_type == BINARY:
             _write_varint(out, len(value))
             out += value
         elif isinstance(value, RawStruct | RawList):
             out += value.raw
-        elif kind not in _BOOLEANS:
-            _write_value(out, kind, value)
+        elif wire_type not in _BOOLEANS:
+            _write_value(out, wire_type, value)
     out.append(0)
 
 
-def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    if kind in _NUMBERS or kind == I16:
+def _write_value(out: bytearray, wire_type: int, value: Any) -> None:
+    if wire_type in _INTEGERS or wire_type == I16:
         _write_zigzag(out, value)
-    elif kind == BINARY:
+    elif wire_type == BINARY:
         _write_varint(out, len(value))
         out += value
-    elif kind == STRUCT:
+    elif wire_type == STRUCT:
         _write_struct(out, value)
-    elif kind in (LIST, SET):
+    elif wire_type in (LIST, SET):
         element, values = value
         _write_list(out, element, values)
-    elif kind == MAP:
-        of_keys, of_values, pairs = value
-        _write_map(out, of_keys, of_values, pairs)
+    elif wire_type == MAP:
+        key_type, value_type, pairs = value
+        _write_map(out, key_type, value_type, pairs)
     else:
         out += value
 
 
-def _write_list(out: bytearray, kind: int, values: list[Any]) -> None:
-    out += list_header(kind, len(values))
+def _write_list(out: bytearray, wire_type: int, values: list[Any]) -> None:
+    out += list_header(wire_type, len(values))
     for value in values:
-        _write_value(out, kind, value)
+        _write_value(out, wire_type, value)
 
 
-def _write_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[Any, Any]]) -> None:
+def _write_map(out: bytearray, key_type: int, value_type: int, pairs: list[tuple[Any, Any]]) -> None:
     _write_varint(out, len(pairs))
     if pairs:
-        out.append(key_kind << 4 | value_kind)
+        out.append(key_type << 4 | value_type)
     for key, value in pairs:
-        _write_value(out, key_kind, key)
-        _write_value(out, value_kind, value)
+        _write_value(out, key_type, key)
+        _write_value(out, value_type, value)

@@ -111,7 +111,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
                 changed |= _splice_row_group(writer, file, attempt, difference)
                 changed_rows += int(np.count_nonzero(difference.differing))
                 deleted += len(difference.change.deleted)
-        if deleted and not writer.rows:
+        if deleted and not writer.rows and not file.job.keep_empty:
             writer.abandon()
             return _removed(file, target)
         size = writer.close(in_order=_stays_sorted(file, changed), changed=file.names if deleted else changed)
@@ -189,7 +189,7 @@ def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: D
             if table.num_rows or not file.rows(group):
                 replaced = chunk_entries(file.decoded_footer, group) if attempt.same_leaves else None
                 writer.write_row_group(table, replaced)
-        if deleted and not writer.rows:
+        if deleted and not writer.rows and not file.job.keep_empty:
             writer.abandon()
             return _removed(file, target)
         values = NewValues(file.names if deleted else changed, writer.rows)

@@ -14,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.actions import HitAction, MatchedRows
-from fsspeckit.core.dataset.footers import open_planned
-from fsspeckit.core.match.filter_scan import selected_rows
-from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.match.hits import Hits, changes_of_hits
-from fsspeckit.core.model import Footer, Match, Rewritten, Shape
+from fsspeckit.core.model import Match, Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.rewrite.file import rewrite_file
+from fsspeckit.core.rewrite.filter_changes import FilterChanges
 from fsspeckit.core.rewrite.job import FileChanges, Job, RowGroupChange
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Numbers, Spool
@@ -168,7 +166,7 @@ def _receive(
         file_pool = pool.part(threads.get(job.footer.path, 1))
         changes: FileChanges = FileRows(received, number, job)
         if job.row_filter is not None:
-            changes = FilteredRows(location, job.footer, job.row_filter)
+            changes = FilterChanges(location, job.footer, job.row_filter)
         rewritten.append(rewrite_file(location, shape, job, changes, file_pool))
     return rewritten
 
@@ -229,20 +227,6 @@ def _by_row_group(table: pa.Table) -> dict[RowGroupId, _GroupHits]:
         )
         for start, end in pairwise([0, *borders.tolist(), len(order)])
     }
-
-
-@dataclass(frozen=True, slots=True)
-class FilteredRows:
-    """`job.FileChanges` of one file: the rows that a filter selects are deleted."""
-
-    location: Location
-    footer: Footer
-    row_filter: RowFilter
-
-    def row_group(self, group: int) -> RowGroupChange:
-        with open_planned(self.location, self.footer) as file:
-            deleted = selected_rows(self.location, self.footer, file, group, self.row_filter)
-        return RowGroupChange(np.zeros(0, dtype=np.int64), pa.table({}), deleted)
 
 
 @dataclass(frozen=True, slots=True)

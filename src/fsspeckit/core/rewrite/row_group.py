@@ -137,6 +137,8 @@ def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
 
 def change_of(file: OpenFile, group: int) -> RowGroupChange:
     """The change of a row group, with dates and timestamps in the calendar of the file."""
+    if group in file.job.deleted_groups:
+        return RowGroupChange(np.zeros(0, dtype=np.int64), pa.table({}), np.arange(file.rows(group)))
     change, own = file.changes.row_group(group), file.job.footer
     assert file.job.deletes or not len(change.deleted)
     int96 = own.int96.union(column.name for column, other in file.added if other and column.name in other.int96)

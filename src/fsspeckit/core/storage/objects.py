@@ -1,7 +1,7 @@
-"""The few requests that an object store has to answer.
+"""The requests that an object store must answer.
 
-The store's `Storage` and the commit to a store are written against these alone, so that the same code runs over S3 and
-over a store in memory that can delay, lose and reorder (`tests/s3/memory.py`).
+`StoreStorage` and the commit to a store send no others. So the same code runs on S3 and on a store in memory that
+delays, loses and reorders requests (`tests/s3/memory.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 
 class StoreError(OSError):
-    """A store refused a request or cannot be reached. What it is about may be whole."""
+    """A store refused a request or cannot be reached. The object itself may be intact."""
 
 
 class UnansweredError(StoreError):
-    """No answer came: the request may have been carried out, may be so later, or never."""
+    """There was no answer. The request may have been carried out, may be carried out later, or never."""
 
 
 class RefusedError(StoreError, PermissionError):
-    """Wrong credentials, or no right to do this. It is an answer: asking again would not help."""
+    """Wrong credentials, or no permission. This is an answer, so a retry is useless."""
 
 
 class MissingError(StoreError, FileNotFoundError):
@@ -45,8 +45,8 @@ class Entry:
 class Upload:
     """A multipart upload: invisible until it is completed, and completed or aborted once only.
 
-    `size` and `parts` (the ETags of its parts, in order) are those of a finished one. `etag` is that of the object that
-    it becomes, where the store's ETags are hashes of the content; else it cannot be told before.
+    A finished upload has `size` and `parts`, the ETags of its parts in order. `etag` is that of the future object, or
+    empty if the store's ETags are not hashes of the content.
     """
 
     key: str
@@ -65,7 +65,7 @@ class Objects(Protocol):
 
     @property
     def endpoint(self) -> str:
-        """Where the store answers: two stores may have buckets of one name."""
+        """The URL of the store: two stores may have buckets of the same name."""
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """An object and its ETag."""
@@ -76,25 +76,25 @@ class Objects(Protocol):
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
         """Write if the object has this ETag, or with `None` if there is no object; the new ETag, or `None` if refused.
 
-        Raises `UnansweredError` if it is not known whether the object was written. Never tried twice.
+        Raises `UnansweredError` if it is unknown whether the object was written. It is never retried.
         """
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
-        """Bytes of the very object that has this ETag, else `ObjectChangedError`."""
+        """Bytes of the version with this ETag, or `ObjectChangedError`."""
 
     def read_tail(self, key: str, count: int) -> tuple[bytes, Entry]:
-        """The last bytes of an object, and what it is."""
+        """The last bytes of an object, and its entry."""
 
     def stat(self, key: str) -> Entry | None: ...
 
     def list_all(self, prefix: str) -> list[Entry]:
-        """Everything below a folder, in order."""
+        """All objects below a folder, sorted by key."""
 
     def list_names(self, prefix: str) -> list[str]:
-        """The names right in a folder, those of folders included, in order."""
+        """The sorted names of objects and folders directly in a folder."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that are not there are passed over."""
+        """Delete objects. Missing ones are ignored."""
 
     def create_upload(self, key: str) -> str: ...
 
@@ -102,10 +102,10 @@ class Objects(Protocol):
         """Send a part with its hash; its ETag."""
 
     def complete(self, upload: Upload) -> str | None:
-        """Make the object of an upload's parts. Its ETag, empty if the store did not say; `None`: no such upload."""
+        """Turn an upload into its object. Returns the ETag, empty if the store gives none; `None`: no such upload."""
 
     def abort(self, upload: Upload) -> None:
-        """Give an upload up; one that is not there is passed over."""
+        """Abort an upload. A missing one is ignored."""
 
     def list_uploads(self, key: str) -> list[Upload]:
-        """Uploads to this very key that are neither completed nor aborted. MinIO cannot list those below a folder."""
+        """Uploads to exactly this key that are not completed or aborted. MinIO cannot list those below a folder."""

@@ -1,4 +1,4 @@
-"""Who may read a file of a local disk, and whether it may be replaced: mode, owner, group, ACL and user xattrs."""
+"""Permissions of files on a local disk (mode, owner, group, ACL, user xattrs), and whether a file can be replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from fsspeckit.core.errors import StorageError
 
 _ACL = "system.posix_acl_access"
-# What file systems answer that have no xattrs, or none of this name.
+# Errors of file systems without xattrs, or without one of this name.
 _NO_ATTRIBUTE = (errno.ENOTSUP, errno.ENODATA, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_CHOWN = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 # FS_IOC_GETFLAGS, and the flags of `chattr +i` and `chattr +a`.
@@ -24,29 +24,29 @@ _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 
 
 def make_private_folder(path: str, like: str) -> None:
-    """Make a folder that only we may look into. Files in it get the group of `like`, if that is a setgid folder."""
+    """Make a folder that only this user can open. Files in it get the group of `like`, if that is a setgid folder."""
     os.mkdir(path, 0o700)
-    model = os.stat(like)
-    if model.st_mode & stat.S_ISGID:
+    example = os.stat(like)
+    if example.st_mode & stat.S_ISGID:
         with contextlib.suppress(OSError):
-            os.chown(path, -1, model.st_gid)
-        if os.stat(path).st_gid == model.st_gid:
+            os.chown(path, -1, example.st_gid)
+        if os.stat(path).st_gid == example.st_gid:
             os.chmod(path, 0o2700)
 
 
 def share_with_group(path: str, folders: Sequence[str]) -> None:
-    """Let the group into a private folder if it may write to all of `folders`. An ACL says more than mode and group."""
-    here, models = os.stat(path), [os.stat(folder) for folder in folders]
-    if any(model.st_gid != here.st_gid or model.st_mode & 0o070 != 0o070 for model in models):
+    """Let the group into a private folder if the group may write to all of `folders`, and none of them has an ACL."""
+    own, others = os.stat(path), [os.stat(folder) for folder in folders]
+    if any(other.st_gid != own.st_gid or other.st_mode & 0o070 != 0o070 for other in others):
         return
     if not any(_ACL in _attributes(folder) for folder in [path, *folders]):
-        os.chmod(path, stat.S_IMODE(here.st_mode) | 0o070)
+        os.chmod(path, stat.S_IMODE(own.st_mode) | 0o070)
 
 
 def copy_rights(source: str, target: str) -> None:
-    """Give `target`, to which only we have access, the rights of `source`, and at no moment more.
+    """Give `target`, to which only this user has access, the permissions of `source`, and at no moment more.
 
-    The owner is kept as far as we may set it. Where the group cannot be kept, the new one may do what all may do.
+    The owner is kept if this user may set it. If the group cannot be kept, the new group gets what all users have.
     """
     old, attributes = os.stat(source), _attributes(source)
     acl, mode = attributes.pop(_ACL, None), stat.S_IMODE(old.st_mode)
@@ -58,7 +58,7 @@ def copy_rights(source: str, target: str) -> None:
         mode &= ~0o070 | (mode & 0o007) << 3
     if acl is not None:
         _set_attribute(source, target, _ACL, acl)
-    elif _ACL in _attributes(target):  # of the default ACL of the folder that it was made in
+    elif _ACL in _attributes(target):  # from the default ACL of its folder
         os.removexattr(target, _ACL)
     os.chmod(target, mode)
 
@@ -84,10 +84,10 @@ def _set_attribute(source: str, target: str, name: str, value: bytes) -> None:
 
 
 def _not_kept(source: str, what: str, error: OSError) -> StorageError:
-    way = "setfacl -b" if what == "ACL" else f"setfattr -x {what.partition(' ')[2]}"
+    command = "setfacl -b" if what == "ACL" else f"setfattr -x {what.partition(' ')[2]}"
     return StorageError(
         f"Cannot keep the {what} of {source}: {error.strerror}. Merge as a user and on a file system that can set it, "
-        f"or remove it first (`{way}`). Nothing was changed.",
+        f"or remove it first (`{command}`). Nothing was changed.",
         error,
         operation="stage",
     )
@@ -110,50 +110,50 @@ def _set_owner(target: str, old: os.stat_result) -> bool:
 def check_replaceable(paths: Iterable[str]) -> None:
     """Raise if a file could not be put at one of these paths, or what is there could not be removed.
 
-    The system has no call for that. It refuses paths that are too long, files of others in a folder with the sticky
-    bit, files that are immutable or append-only, and mount points. Folders are only asked for their attributes.
+    There is no system call for that. A rename fails for paths that are too long, for files of other users in a folder
+    with the sticky bit, for immutable and append-only files, and for mount points. Of folders only flags are checked.
     """
     mounts: frozenset[str] | None = None
     for path in paths:
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        _check_unprotected(path, found)
-        if stat.S_ISDIR(found.st_mode):
+        _check_unprotected(path, status)
+        if stat.S_ISDIR(status.st_mode):
             continue
         mounts = _mount_points() if mounts is None else mounts
         if path in mounts:
             raise OSError(errno.EBUSY, "it is a mount point", path)
         folder = os.stat(os.path.dirname(path))
-        if folder.st_mode & stat.S_ISVTX and not _acts_for_owner(path, found, folder):
+        if folder.st_mode & stat.S_ISVTX and not _acts_for_owner(path, status, folder):
             raise OSError(errno.EPERM, "its folder has the sticky bit, and it belongs to another user", path)
 
 
-def _check_unprotected(path: str, found: os.stat_result) -> None:
+def _check_unprotected(path: str, status: os.stat_result) -> None:
     """Raise if a file or folder is immutable or append-only."""
     flags = array.array("i", [0])
-    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        with contextlib.suppress(OSError):  # we may not open it, or its file system has no flags
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        with contextlib.suppress(OSError):  # it cannot be opened, or its file system has no flags
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 fcntl.ioctl(handle, _GET_FLAGS, flags)
             finally:
                 os.close(handle)
-    of_bsd = getattr(found, "st_flags", 0)
+    of_bsd = getattr(status, "st_flags", 0)
     if flags[0] & _IMMUTABLE or of_bsd & (stat.UF_IMMUTABLE | stat.SF_IMMUTABLE):
         raise OSError(errno.EPERM, "it is immutable (chattr +i)", path)
     if flags[0] & _APPEND_ONLY or of_bsd & (stat.UF_APPEND | stat.SF_APPEND):
         raise OSError(errno.EPERM, "it is append-only (chattr +a)", path)
 
 
-def _acts_for_owner(path: str, found: os.stat_result, folder: os.stat_result) -> bool:
-    """Are we the owner of the file or of its folder, or may we act for the owner, as the system sees it?"""
-    if os.geteuid() in (found.st_uid, folder.st_uid):
+def _acts_for_owner(path: str, status: os.stat_result, folder: os.stat_result) -> bool:
+    """Does this user own the file or its folder, or have the capability to act for the owner?"""
+    if os.geteuid() in (status.st_uid, folder.st_uid):
         return True
-    if not stat.S_ISREG(found.st_mode) or not hasattr(os, "O_NOATIME"):
+    if not stat.S_ISREG(status.st_mode) or not hasattr(os, "O_NOATIME"):
         return os.geteuid() == 0
-    try:  # the right to open it so is the right that the sticky bit asks for
+    try:  # O_NOATIME needs the same capability as a rename in a sticky folder
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOATIME))
     except PermissionError:
         return False

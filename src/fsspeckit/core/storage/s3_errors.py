@@ -1,4 +1,4 @@
-"""What botocore and obstore say of a request that failed, as an error of ours."""
+"""Errors of botocore and obstore as `StoreError`s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _BUSY = ("InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout", "Throttling", "ThrottlingException")
-# obstore's words for a key that was not deleted, in an answer that says 200 as a whole.
+# obstore's message for a key that was not deleted. The status of the whole answer is 200.
 _NOT_DELETED = re.compile(r"request failed for key .*: (.*?) \(code: (\w+)\)", re.DOTALL)
 _REFUSED = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "RequestTimeTooSkewed", "SignatureDoesNotMatch")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
@@ -30,10 +30,10 @@ _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 
 
 class _PanicError(Exception):
-    """obstore's Rust gave up, on a header that cannot be sent for example: no `Exception` as it comes."""
+    """A panic in obstore, for example for a header that cannot be sent. obstore raises a `BaseException`."""
 
 
-THEIRS = (
+CLIENT_ERRORS = (
     _PanicError,
     obstore.exceptions.BaseError,
     botocore.exceptions.ClientError,
@@ -43,38 +43,39 @@ THEIRS = (
 )
 
 
-def calmly(request: Callable[[], Answer]) -> Answer:
+def without_panics(request: Callable[[], Answer]) -> Answer:
+    """Send a request; a panic in obstore becomes a `_PanicError`."""
     try:
         return request()
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise _PanicError(f"obstore gave up: {one_line(str(error))}") from None
+        raise _PanicError(f"obstore failed: {one_line(str(error))}") from None
 
 
-def in_our_words(error: Exception, where: str, endpoint: str) -> StoreError:
-    """An error whose class says what can be done, and whose words are the store's."""
-    code, words = told(error)
-    if words == _NO_CONNECTION:
-        words = f"no connection to {endpoint}: {_cause(error)}"
-    words = words.rstrip(".: ")
+def to_store_error(error: Exception, where: str, endpoint: str) -> StoreError:
+    """The error with a class that says what a caller can do. The message is the store's own."""
+    code, message = code_and_message(error)
+    if message == _NO_CONNECTION:
+        message = f"no connection to {endpoint}: {_cause(error)}"
+    message = message.rstrip(".: ")
     if isinstance(error, FileNotFoundError) and error.errno is not None:
-        return RefusedError(words)  # a file with credentials is gone, and not what was asked for
+        return RefusedError(message)  # a file with credentials is missing, not the object
     if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
-        return MissingError(words)
+        return MissingError(message)
     if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
         return ObjectChangedError(f"{where} was changed or replaced meanwhile")
     denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status_of(error) in (401, 403) or code in (*_REFUSED, *_EXPIRED):
-        return RefusedError(words)
-    return UnansweredError(words) if _is_unanswered(error, code) else StoreError(words)
+        return RefusedError(message)
+    return UnansweredError(message) if _is_unanswered(error, code) else StoreError(message)
 
 
-def told(error: Exception) -> tuple[str, str]:
-    """The store's code for what went wrong, and its words in one line."""
+def code_and_message(error: Exception) -> tuple[str, str]:
+    """The store's error code, and its message in one line."""
     if isinstance(error, botocore.exceptions.ClientError):
-        said = error.response.get("Error", {})
-        return str(said.get("Code", "")), f"{said.get('Code', '')} {said.get('Message', '')}".strip()
+        answer = error.response.get("Error", {})
+        return str(answer.get("Code", "")), f"{answer.get('Code', '')} {answer.get('Message', '')}".strip()
     text = str(error)
     not_deleted = _NOT_DELETED.search(text)
     if not_deleted:
@@ -91,7 +92,7 @@ def one_line(text: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Why nothing was sent, or no answer came: the system's word for it is in what obstore shows of its source."""
+    """Why there was no connection or no answer. obstore shows the system's message as the source of its error."""
     causes = _CAUSE.findall(str(error))
     return causes[-1] if causes else "it took too long" if "TimedOut" in str(error) else "nothing came back"
 
@@ -105,10 +106,10 @@ def status_of(error: Exception) -> int | None:
 
 def _is_unanswered(error: Exception, code: str) -> bool:
     status = status_of(error)
-    if status == 501:  # it will never be done
+    if status == 501:  # not implemented: a retry is useless
         return False
     if status is None:
         network = (botocore.exceptions.HTTPClientError, obstore.exceptions.GenericError)
-        said = code and code not in _BUSY
-        return isinstance(error, network) and not said and not isinstance(error, botocore.exceptions.SSLError)
+        is_final = code and code not in _BUSY
+        return isinstance(error, network) and not is_final and not isinstance(error, botocore.exceptions.SSLError)
     return status >= 500 or status == 429 or code in _BUSY

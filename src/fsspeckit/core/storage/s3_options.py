@@ -1,6 +1,6 @@
-"""How an S3 store is reached: `storage_options`, the environment and profiles, or an s3fs file system.
+"""The options of an S3 store: from `storage_options`, the environment and profiles, or an s3fs file system.
 
-Credentials are in no `repr`. What a user does not give is asked of botocore: environment variables, profiles, roles.
+No `repr` shows credentials. If the options have none, botocore looks for them: environment variables, profiles, roles.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SPELLINGS = {
 _NAMES = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in (name, *spellings)}
 _SECONDS = {"lease": "FSSPECKIT_LEASE", "heartbeat": "FSSPECKIT_HEARTBEAT", "timeout": "FSSPECKIT_TIMEOUT"}
 _SWITCHES = ("allow_http", "anonymous", "virtual_hosted")
-_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, repr=False)
 class S3Options:
-    """What `storage_options` say. Seconds: a writer's `lease`, its `heartbeat`, the `timeout` of a request."""
+    """Parsed `storage_options`. In seconds: a writer's `lease`, its `heartbeat`, the `timeout` of a request."""
 
     endpoint: str | None = None
     region: str | None = None
@@ -68,10 +68,10 @@ class S3Options:
             raise ArgumentError(f"heartbeat ({self.heartbeat:g} s) must be shorter than lease ({self.lease:g} s).")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> S3Options:
-        """From `storage_options`, the environment for what they leave out."""
+    def of(cls, storage_options: Mapping[str, Any] | None) -> S3Options:
+        """From `storage_options`; the environment has defaults."""
         chosen: dict[str, Any] = {}
-        for spelling, value in (given or {}).items():
+        for spelling, value in (storage_options or {}).items():
             name = _NAMES.get(str(spelling).lower())
             if name is None:
                 known = ", ".join(f.name for f in fields(cls))
@@ -82,10 +82,10 @@ class S3Options:
 
     @classmethod
     def of_s3fs(cls, filesystem: Any) -> S3Options:
-        """What an s3fs file system was made with."""
+        """The options of an s3fs file system."""
         client, config = filesystem.client_kwargs or {}, filesystem.config_kwargs or {}
         endpoint = getattr(filesystem, "endpoint_url", None) or client.get("endpoint_url")
-        given = {
+        options = {
             "endpoint": endpoint,
             "region": client.get("region_name"),
             "access_key_id": filesystem.key or client.get("aws_access_key_id"),
@@ -96,20 +96,20 @@ class S3Options:
             "anonymous": bool(filesystem.anon),
             "virtual_hosted": (config.get("s3") or {}).get("addressing_style") == "virtual",
         }
-        return cls.of(given)
+        return cls.of(options)
 
     @property
     def secrets(self) -> list[str]:
-        """What may stand in no message."""
+        """Messages must not contain these."""
         return secrets_of(self.secret_access_key, self.session_token, self.access_key_id)
 
 
 def _value(name: str, value: Any) -> Any:
     if name in _SWITCHES:
         word = str(value).lower()
-        if word not in _WORDS:
+        if word not in _BOOLEANS:
             raise ArgumentError(f"The storage option {name} is true or false.")
-        return _WORDS[word]
+        return _BOOLEANS[word]
     if name in _SECONDS:
         return _seconds(f"The storage option {name}", value)
     return str(value)
@@ -128,22 +128,22 @@ def _seconds(what: str, value: Any) -> float:
 def _from_environment(chosen: Mapping[str, Any]) -> dict[str, Any]:
     environment = os.environ
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "endpoint": endpoint or None,
         "region": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
     }
     if environment.get("AWS_ALLOW_HTTP"):
-        told["allow_http"] = _value("allow_http", environment["AWS_ALLOW_HTTP"])
+        defaults["allow_http"] = _value("allow_http", environment["AWS_ALLOW_HTTP"])
     for name, variable in _SECONDS.items():
         if environment.get(variable):
-            told[name] = _seconds(variable, environment[variable])
-    if "lease" in {**told, **chosen} and "heartbeat" not in {**told, **chosen}:
-        told["heartbeat"] = {**told, **chosen}["lease"] / 4
-    return told
+            defaults[name] = _seconds(variable, environment[variable])
+    if "lease" in {**defaults, **chosen} and "heartbeat" not in {**defaults, **chosen}:
+        defaults["heartbeat"] = {**defaults, **chosen}["lease"] / 4
+    return defaults
 
 
 def secrets_of(*words: str | None) -> list[str]:
-    """What is so short that it stands in other words is no secret."""
+    """The words that are long enough to be secrets. Shorter ones occur within other words."""
     return [word for word in words if word and len(word) > 5]
 
 

@@ -51,7 +51,7 @@ def is_plain_value(dtype: pa.DataType) -> bool:
 
 
 def equal_is_identical(dtype: pa.DataType) -> bool:
-    """Are equal keys of a plain type always stored alike? 0.0 and -0.0 are not, nor dates of two calendars."""
+    """Do equal keys of a plain type always have the same bytes? 0.0 and -0.0 do not, nor dates of two calendars."""
     return bool(t.is_integer(dtype) or t.is_boolean(dtype)) or arrays.family(dtype) in ("text", "binary")
 
 

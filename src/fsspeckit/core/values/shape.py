@@ -260,6 +260,8 @@ def _check_option_columns(target: Target, source: pa.Schema, key_columns: Sequen
     """Check the columns that options name."""
     in_target = _target_columns(target)
     columns = in_target if target.schema is not None else source.names
+    if options.only_keys:
+        _check_names("key_columns", key_columns, columns, "the target")
     _check_names("sequence_by", options.sequence_by, source.names, "the source")
     _check_names("sequence_by", options.sequence_by, columns, "the target")
     _check_names("update_columns", options.update_columns or (), columns, "the target")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import duckdb
 
+from fsspeckit.core.actions import Actions
 from fsspeckit.core.engine import Source
 from fsspeckit.core.local_engine import LocalEngine
 from fsspeckit.core.match.key_index import KeySet
@@ -40,8 +41,8 @@ class DuckDBEngine(LocalEngine):
         return open_source(source, self._connect(), self._access, self.spool_bytes)
 
     @contextlib.contextmanager
-    def keys(self, spool: Spool) -> Iterator[KeySet]:
+    def keys(self, spool: Spool, actions: Actions) -> Iterator[KeySet]:
         connection = self._connect()
         native = choose_merge(connection, self._use_merge)
         with contextlib.closing(Workspace(connection)) as workspace:
-            yield SqlKeys(workspace, spool, native)
+            yield SqlKeys(workspace, spool, actions, native)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -15,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.actions import Actions
+from fsspeckit.core.actions import Actions, HitAction, MatchedRows
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.match.hits import HITS, Hits, MatchResult, write_hits
-from fsspeckit.core.match.key_index import Counts
+from fsspeckit.core.match.hits import HITS, MatchResult
+from fsspeckit.core.match.key_index import GroupCounts, hits_of
 from fsspeckit.core.match.key_reader import KeyBatch, read_keys
 from fsspeckit.core.model import Match, Scan
 from fsspeckit.core.parallel import prefetch_map
@@ -37,15 +38,26 @@ SMALL_SOURCE_ROWS = 100_000
 _LOGGED_FILES = 10
 
 
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """A query of positions, source rows and actions; and by action, the rows that the statement counted.
+
+    A row without a position has a new key. New keys are counted by `None`.
+    """
+
+    rows: str
+    counts: Counter[int | None]
+
+
 class SqlKeys:
     """`core.match.key_index.KeySet`: the canonical keys of the source in a temporary table, with their row numbers."""
 
-    def __init__(self, workspace: Workspace, spool: Spool, native: bool) -> None:
-        self._workspace, self._spool, self._native = workspace, spool, native
-        self._columns = spool.key_schema
-        self._keys = sql.listed("k", len(spool.shape.keys))
-        self._partitions = [name for name in self._columns.names if name.startswith("p")]
-        self._source = workspace.create_like("keys", self._columns.append(pa.field("row", pa.int64())))
+    def __init__(self, workspace: Workspace, spool: Spool, actions: Actions, native: bool) -> None:
+        self._workspace, self._spool, self._actions, self._native = workspace, spool, actions, native
+        self._schema = spool.key_schema
+        self._columns = sql.Columns.of(self._schema.names)
+        self._decisions = sql.decisions(self._columns, actions)
+        self._source = workspace.create_like("keys", self._schema.append(pa.field("row", pa.int64())))
         start = 0
         for table in _concatenated(_tables(spool)):
             numbers = pa.array(np.arange(start, start + table.num_rows, dtype=np.int64))
@@ -53,34 +65,25 @@ class SqlKeys:
             start += table.num_rows
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
-        by = ", ".join(self._keys)
+        by = ", ".join(self._columns.keys)
         query = f"SELECT min(row) AS row FROM {self._source} GROUP BY {by} HAVING count(*) > 1"
         firsts = self._workspace.run(f"SELECT row, count(*) OVER () FROM ({query}) ORDER BY row ASC LIMIT 5")
         return (firsts[0][1] if firsts else 0), self._spool.row_ids([row for row, _ in firsts])
 
-    def match(self, location: Location, scans: Sequence[Scan], actions: Actions) -> MatchResult:
+    def match(self, location: Location, scans: Sequence[Scan]) -> MatchResult:
         merge = self._merge_using_duckdb_merge if self._native else self._merge_using_union_all
         try:
             target = self._load(location, scans)
-            rows, updated, inserted = merge(target, actions)
+            merged = merge(target)
         except duckdb.Error as error:
             error.add_note(_files_note([location.show(scan.footer.path) for scan in scans]))
             raise
-        if not actions.changes_matched:  # the statement did not return matched rows
-            rows = sql.matched_rows(target, self._source, len(self._keys), len(self._partitions))
-        paths = [scan.footer.path for scan in scans]
-        counts = self._counts(rows, paths)
-        if actions.changes_matched and sum(sum(groups.values()) for groups in counts.values()) != updated:
-            raise DatasetMergeError(
-                f"MERGE operation failed: {updated} rows were updated, but the positions say otherwise. "
-                "This is a bug in fsspeckit; nothing was changed.",
-                operation="match",
-            )
-        match = Match(counts, self._matched_keys(rows, inserted if actions.inserts else None), *self._moved(rows))
-        hit_files = tuple(write_hits(self._spool.store, self._hits(rows)))
-        return MatchResult(
-            match, Hits(self._spool.store, hit_files, {path: number for number, path in enumerate(paths)})
-        )
+        rows = merged.rows
+        if not self._actions.changes_matched:  # the statement did not return matched rows
+            rows = sql.matched_rows(target, self._source, self._columns, self._decisions)
+        groups = self._groups(rows, scans, merged)
+        match = Match(groups, self._matched_keys(rows, merged), *self._elsewhere(rows))
+        return MatchResult(match, hits_of(self._spool, scans, self._hits(rows)))
 
     def _load(self, location: Location, scans: Sequence[Scan]) -> str:
         """Load the scanned keys with their positions into a table, except rows with a null key, which match nothing."""
@@ -90,73 +93,122 @@ class SqlKeys:
             number, scan = item
             return pa.concat_tables([_positions(batch, number, wanted) for batch in read_keys(location, scan, shape)])
 
-        positions = [("file_no", pa.int32()), ("row_group", pa.int32()), ("row_no", pa.int64())]
-        columns = pa.schema([*self._columns, *positions, ("source_row", pa.int64())])
+        columns = self._target_schema(self._columns.of_target, ("source_row", pa.int64()), ("action", pa.int8()))
         target = self._workspace.create_like("target", columns)
         for table in _concatenated(prefetch_map(read, _split(scans), 2)):
             self._workspace.insert(target, table.select(columns.names))
         return target
 
-    def _merge_using_duckdb_merge(self, target: str, actions: Actions) -> tuple[str, int, int]:
-        """MERGE into the table of keys and positions. The counts are those of its RETURNING clause."""
-        done: Counter[str] = Counter()
+    def _target_schema(self, names: Sequence[str], *more: tuple[str, pa.DataType]) -> pa.Schema:
+        positions = zip(sql.POSITION, (pa.int32(), pa.int32(), pa.int64()), strict=True)
+        return pa.schema([*(self._schema.field(name) for name in names), *positions, *more])
+
+    def _merge_using_duckdb_merge(self, target: str) -> _Merged:
+        """MERGE into the table of keys and positions. The counts are those of its RETURNING clause.
+
+        Deleted rows leave the table, so that their keys and positions are kept in another one.
+        """
+        counts: Counter[int | None] = Counter()
+        kept = self._target_schema(self._columns.keys)
+        deleted = self._workspace.create_like("deleted", kept) if self._deletes else None
         start, size = 0, MERGE_ROWS
         while start < self._spool.rows:
-            statement = sql.merge_statement(target, self._source, len(self._keys), actions, start, start + size)
+            statement = sql.merge_statement(target, self._source, self._columns, self._actions, start, start + size)
             try:
-                returned = self._workspace.fetch(statement).column(0)
+                returned = self._workspace.fetch(statement)
             except duckdb.OutOfMemoryException:
                 if size <= MIN_MERGE_ROWS:
                     raise
                 size //= 4
                 continue
-            done.update({d["values"]: d["counts"] for d in pc.value_counts(returned).to_pylist()})
+            counts.update(_counted(returned))
+            if deleted is not None:
+                removed = returned.filter(pc.equal(returned.column("merge_action"), "DELETE"))
+                self._workspace.insert(deleted, removed.select(kept.names))
             start += size
-        return sql.merged_rows(target, len(self._partitions)), done["UPDATE"], done["INSERT"]
+        if deleted is not None:
+            query = sql.matched_rows(deleted, self._source, self._columns, [(None, HitAction.DELETE)])
+            deleted = self._workspace.create("deletes", query)
+        return _Merged(sql.merged_rows(target, deleted), counts)
 
-    def _merge_using_union_all(self, target: str, actions: Actions) -> tuple[str, int, int]:
-        query = sql.union_query(target, self._source, len(self._keys), len(self._partitions), actions)
-        pairs = self._workspace.create("pairs", query)
-        counts = self._workspace.run(f"SELECT count(file_no), count(*) - count(file_no) FROM {pairs}")
-        updated, inserted = counts[0]
-        return f"SELECT * FROM {pairs}", updated, inserted
+    @property
+    def _deletes(self) -> bool:
+        return any(action == HitAction.DELETE for _, action in self._decisions)
 
-    def _counts(self, rows: str, paths: Sequence[str]) -> Counts:
-        counts: Counts = {}
-        for file, group, count in self._workspace.run(
-            f"SELECT file_no, row_group, count(*) FROM ({rows}) WHERE file_no IS NOT NULL "
-            "GROUP BY file_no, row_group ORDER BY file_no ASC, row_group ASC"
+    def _merge_using_union_all(self, target: str) -> _Merged:
+        pairs = self._workspace.create("pairs", sql.union_query(target, self._source, self._columns, self._actions))
+        counts = self._workspace.run(f"SELECT action, count(*) FROM {pairs} GROUP BY action")
+        return _Merged(f"SELECT * FROM {pairs}", Counter(dict(counts)))
+
+    def _groups(self, rows: str, scans: Sequence[Scan], merged: _Merged) -> GroupCounts:
+        """Matched rows by path and row group, checked against the counts of the statement."""
+        by_group: dict[tuple[int, int], dict[int, int]] = {}
+        totals: Counter[int | None] = Counter()
+        for file, group, action, count in self._workspace.run(
+            f"SELECT file_no, row_group, action, count(*) FROM ({rows}) WHERE file_no IS NOT NULL "
+            "GROUP BY file_no, row_group, action ORDER BY file_no ASC, row_group ASC"
         ):
-            counts.setdefault(paths[file], {})[int(group)] = int(count)
-        return counts
+            by_group.setdefault((file, group), {})[action] = count
+            totals[action] += count
+        counted = {action: count for action, count in merged.counts.items() if action is not None}
+        if self._actions.changes_matched and counted != totals:
+            raise DatasetMergeError(
+                f"MERGE operation failed: it counted {_shown(counted)}, but the positions say {_shown(totals)}. "
+                "This is a bug in fsspeckit; nothing was changed.",
+                operation="match",
+            )
+        groups: GroupCounts = {}
+        for (file, group), counts in by_group.items():
+            groups.setdefault(scans[file].footer.path, {})[group] = MatchedRows.of(counts)
+        return groups
 
-    def _matched_keys(self, rows: str, inserted: int | None) -> int:
-        """The number of source rows whose key is in the target."""
-        if inserted is not None:
-            return self._spool.rows - inserted
-        return int(self._workspace.run(f"SELECT count(DISTINCT source_row) FROM ({rows})")[0][0])
+    def _matched_keys(self, rows: str, merged: _Merged) -> int:
+        """The number of source rows whose key is in the target, without delete rows."""
+        if self._actions.inserts:
+            return sum(part.rows - part.delete_rows for part in self._spool.parts) - merged.counts[None]
+        return int(self._workspace.run(sql.matched_keys(rows, self._source, self._columns))[0][0])
 
-    def _moved(self, rows: str) -> tuple[int, tuple[tuple[Any, ...], ...]]:
-        if not self._partitions:
-            return 0, ()
-        moved = sql.moved_rows(rows, self._source, len(self._partitions))
-        firsts = self._workspace.run(f"SELECT row, count(*) OVER () FROM ({moved}) ORDER BY row ASC LIMIT 5")
-        samples = self._spool.samples(self._spool.row_ids([row for row, _ in firsts]))
-        return (int(firsts[0][1]) if firsts else 0), samples
+    def _elsewhere(self, rows: str) -> tuple[int, tuple[tuple[Any, ...], ...], int]:
+        """The source rows that would replace a row in another partition, samples, and how many of them move."""
+        if not any(action == HitAction.MOVE for _, action in self._decisions):
+            return 0, (), 0
+        firsts = self._workspace.run(
+            "SELECT row, count(*) OVER (), sum(CASE WHEN at_home THEN 0 ELSE 1 END) OVER () "
+            f"FROM ({sql.rows_elsewhere(rows)}) ORDER BY row ASC LIMIT 5"
+        )
+        _, count, moved = firsts[0] if firsts else (0, 0, 0)
+        samples = self._spool.samples(self._spool.row_ids([row for row, *_ in firsts]))
+        return int(count), samples, int(moved)
 
     def _hits(self, rows: str) -> Iterator[pa.RecordBatch]:
         """Ordered by file, or by part of the source if the spool is read from disk."""
-        order = "file_no, row_group, row_no" if self._spool.in_memory else "source_row"
-        offsets = self._spool.offsets
-        query = (
-            f"SELECT file_no, row_group, row_no, source_row FROM ({rows}) WHERE file_no IS NOT NULL ORDER BY {order}"
-        )
+        order = "file_no ASC, row_group ASC, row_no ASC" if self._spool.in_memory else "source_row ASC"
+        columns, offsets = ", ".join([*sql.POSITION, "action", "source_row"]), self._spool.offsets
+        query = f"SELECT {columns} FROM ({rows}) WHERE file_no IS NOT NULL ORDER BY {order}"
         for table in self._workspace.stream(query, CHUNK_ROWS):
-            *position, source_rows = (column.to_numpy() for column in table.columns)
+            *hit, source_rows = (column.to_numpy() for column in table.columns)
             part = np.searchsorted(offsets, source_rows, side="right") - 1
-            columns = [*position, part, source_rows - offsets[part]]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, HITS, strict=True)]
+            values = [*hit, part, source_rows - offsets[part]]
+            arrays = [pa.array(column, field.type) for column, field in zip(values, HITS, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=HITS)
+
+
+def _counted(returned: pa.Table) -> Counter[int | None]:
+    """The returned rows by action. Without a column `action` rows are updated in one way."""
+    by = [name for name in ("merge_action", "action") if name in returned.column_names]
+    counts: Counter[int | None] = Counter()
+    for row in returned.group_by(by).aggregate([([], "count_all")]).to_pylist():
+        done = {"INSERT": None, "DELETE": HitAction.DELETE, "UPDATE": row.get("action", HitAction.UPDATE)}
+        counts[done[row["merge_action"]]] += row["count_all"]
+    return counts
+
+
+def _shown(counts: Mapping[int | None, int]) -> str:
+    """
+    >>> _shown({0: 2, 1: 1})
+    'UPDATE: 2, DELETE: 1'
+    """
+    return ", ".join(f"{HitAction(action).name}: {count}" for action, count in counts.items() if action is not None)
 
 
 def _files_note(paths: Sequence[str]) -> str:
@@ -194,6 +246,7 @@ def _positions(batch: KeyBatch, number: int, wanted: Mapping[str, pa.Array]) -> 
         elif column.null_count:
             possible &= column.is_valid().to_numpy(zero_copy_only=False)
     columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
+    columns |= {f"q{i}": column for i, column in enumerate(batch.sequence)}
     rows = np.flatnonzero(possible)
     table = pa.table(columns)
     if len(rows) < len(possible):
@@ -203,6 +256,7 @@ def _positions(batch: KeyBatch, number: int, wanted: Mapping[str, pa.Array]) -> 
         "row_group": pa.array(np.full(len(rows), batch.row_group, dtype=np.int32)),
         "row_no": pa.array(rows),
         "source_row": pa.nulls(len(rows), pa.int64()),
+        "action": pa.nulls(len(rows), pa.int8()),
     }
     return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | positions)
 

@@ -6,12 +6,12 @@ and its settings, and ours disappear with the cursor. The database's memory limi
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -34,8 +34,7 @@ class Workspace:
         self._lock = threading.RLock()
         self._token = uuid.uuid4().hex
         self._tables = 0
-        self._statement: Future[Any] = Future()
-        self._statement.set_result(None)
+        self._statement: _Statement | None = None
 
     def new_name(self, what: str) -> str:
         """A name that no table of the user has."""
@@ -96,7 +95,8 @@ class Workspace:
 
     def close(self) -> None:
         with self._lock:
-            self._stop()
+            if self._statement is not None:
+                self._stop(self._statement)
             self._cursor.close()
 
     def _interruptible(self, statement: Callable[[], Value]) -> Value:
@@ -107,29 +107,57 @@ class Workspace:
         """
         if threading.current_thread() is not threading.main_thread():
             return statement()
-        self._statement = future = Future[Any]()
-        threading.Thread(target=_run, args=(statement, future), daemon=True).start()
+        running = _Statement(statement)
+        _thread.start_new_thread(self._run, (running,))
         try:
-            wait([future])
+            while not running.is_done:
+                running.wait()
         except KeyboardInterrupt:
-            self._stop()
+            self._stop(running)
             raise
-        value: Value = future.result()
+        if running.error is not None:
+            raise running.error
+        value: Value = running.value
         return value
 
-    def _stop(self) -> None:
-        """Interrupt the running statement. DuckDB ignores an interrupt before the statement starts, so repeat it."""
-        while not self._statement.done():
+    def _run(self, statement: _Statement) -> None:
+        self._statement = statement
+        statement.run()
+
+    def _stop(self, statement: _Statement) -> None:
+        """Interrupt a running statement. DuckDB ignores an interrupt before the statement starts, so repeat it."""
+        while not statement.is_done:
             with contextlib.suppress(KeyboardInterrupt):
                 self._cursor.interrupt()
-                wait([self._statement], timeout=0.05)
+                statement.wait(0.05)
 
 
-def _run(statement: Callable[[], Any], future: Future[Any]) -> None:
-    try:
-        future.set_result(statement())
-    except BaseException as error:
-        future.set_exception(error)
+class _Statement:
+    """A statement that another thread runs. The main thread waits for it, and Ctrl-C may end the wait at any moment.
+
+    Ctrl-C within a `Thread`, a `Future` or a `Condition`, which are written in Python, leaves their locks taken, or
+    released once too often. A plain lock is either acquired or not.
+    """
+
+    def __init__(self, statement: Callable[[], Any]) -> None:
+        self._statement = statement
+        self._running = threading.Lock()
+        self._running.acquire()
+        self.is_done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._statement()
+        except BaseException as error:
+            self.error = error
+        self.is_done = True
+        self._running.release()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Returns when the statement is done, or earlier."""
+        self._running.acquire(timeout=seconds)
 
 
 def open_reader(relation: Any, rows: int) -> pa.RecordBatchReader:

@@ -160,10 +160,12 @@ def check_keys(name: str, table: Table, key_columns: Any) -> None:
 def refresh_table(spark: Any, table: Table) -> None:
     """After a commit: add new partitions, drop those without a folder, forget old files.
 
-    DROP PARTITION would delete the folder of a managed table, with files that another writer has just put there. SYNC
-    PARTITIONS changes the catalog only. The rows are committed, so an error is only logged.
+    ALTER TABLE … DROP PARTITION would delete the folder of a managed table, with the files that another writer has just
+    put there. MSCK REPAIR TABLE … DROP PARTITIONS changes the catalog only. The rows are committed, so an error is only
+    logged.
     """
-    statements = [f"MSCK REPAIR TABLE {table.name} SYNC PARTITIONS"] if table.lists_partitions else []
+    changes = ("ALTER TABLE {} RECOVER PARTITIONS", "MSCK REPAIR TABLE {} DROP PARTITIONS")
+    statements = [change.format(table.name) for change in changes if table.lists_partitions]
     for statement in [*statements, f"REFRESH TABLE {table.name}"]:
         try:
             spark.sql(statement)
