@@ -100,7 +100,7 @@ def test_a_later_delete_does_not_remove_the_record(spark: Any, io: SparkDatasetI
     write(changes(spark, ("U", 3, "new", 101)), 4)
     recorded = [name for name in data_files(lake) if name not in ("f1.parquet", "f2.parquet")]
     assert len(recorded) == 1
-    io.delete(lake, range(10), ["id"])
+    io.delete(lake, list(range(10)), ["id"])
     assert not set(recorded) & set(data_files(lake))
     after = fingerprint(lake)
     write(changes(spark, ("U", 13, "replayed", 101)), 4)
