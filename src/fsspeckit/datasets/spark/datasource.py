@@ -11,11 +11,9 @@ a data source no session, so the merge runs on one machine, with PyArrow or Duck
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +34,6 @@ from fsspeckit.core import validate
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.listing import list_files
-from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.model import Footer, MergeStrategy
 from fsspeckit.core.storage import Access, Location, locate
@@ -44,6 +41,7 @@ from fsspeckit.core.values.schema import check_key_collations
 from fsspeckit.core.values.zones import has_timestamp
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.spark.columns import check_storable, collations, nullable_schema, spark_schema
+from fsspeckit.datasets.spark.datasource_options import ParsedOptions, parse_read_options, parse_write_options
 from fsspeckit.datasets.spark.files import Files, open_files, spark_batches
 from fsspeckit.datasets.spark.task_output import OutputFolder, TaskOutput, read_outputs
 
@@ -101,112 +99,17 @@ class FsspeckitSource(DataSource):
             return StreamWriter(_Target.of(options, schema))
 
 
-# -- options, which Spark passes as strings
-
-# Spark passes these options of its own to the data source too.
-_SPARK_OPTIONS = {"checkpointlocation", "queryname"}
-_ARGUMENTS = {
-    "compression": str,
-    "max_rows_per_file": int,
-    "row_group_size": int,
-    "replace": str,
-    "lock_timeout": float,
-    "partition_timezone": timezone,
-    "source_timezone": partial(timezone, argument="source_timezone"),
-}
-_WRITE_OPTIONS = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_ARGUMENTS}
-
-
-@dataclass(frozen=True)
-class ParsedOptions:
-    """The options of a write. `arguments` are passed on to `DatasetIO`."""
-
-    path: str
-    strategy: str | None
-    keys: list[str] | None
-    partitions: list[str] | None
-    stream: str | None
-    engine: str
-    scratch: str | None
-    arguments: dict[str, Any]
-
-
-def parse_read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
-    """The path, and the zone of timestamps in folder names. Options without effect are refused."""
-    by_name = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(by_name.keys() - {"path", "partition_timezone"})
-    if unknown:
-        raise ArgumentError(f"Unknown option {unknown[0]!r}: reading accepts only partition_timezone.")
-    zone = by_name.get("partition_timezone")
-    return _path(by_name), None if zone is None else timezone(zone)
-
-
-def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
-    """Parse the options. Options without effect are refused."""
-    by_name = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(by_name.keys() - _WRITE_OPTIONS - _SPARK_OPTIONS)
-    if unknown:
-        raise ArgumentError(f"Unknown option {unknown[0]!r} of the data source. It knows {sorted(_WRITE_OPTIONS)}.")
-    keys, strategy = _column_names(by_name.get("key")), by_name.get("strategy")
-    if (keys is None) != (strategy is None):
-        raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
-    arguments = {name: _argument(name, parse, by_name[name]) for name, parse in _ARGUMENTS.items() if name in by_name}
-    if strategy is None and "replace" in arguments:
-        raise ArgumentError("The option replace has no effect without a strategy. Leave it out.")
-    return ParsedOptions(
-        _path(by_name),
-        strategy,
-        keys,
-        _column_names(by_name.get("partition")),
-        by_name.get("stream"),
-        by_name.get("engine", "pyarrow"),
-        by_name.get("scratch"),
-        arguments,
-    )
-
-
-def _path(options: Mapping[str, str]) -> str:
-    path = options.get("path")
-    if not path:
-        raise ArgumentError("The data source needs the path of a data set: pass it to save, load or start.")
-    return path
-
-
-def _column_names(text: str | None) -> list[str] | None:
-    """Names separated by commas, or a JSON list of names, which may contain commas.
-
-    >>> _column_names("id, day"), _column_names('["a,b"]')
-    (['id', 'day'], ['a,b'])
-    """
-    if text is None:
-        return None
-    if not text.startswith("["):
-        return [name.strip() for name in text.split(",")]
-    try:
-        return [str(name) for name in json.loads(text)]
-    except ValueError as error:
-        raise ArgumentError(f"{text!r} is not a JSON list of columns: {error}.") from error
-
-
-def _argument(name: str, parse: Any, text: str) -> Any:
-    try:
-        return parse(text)
-    except ArgumentError:
-        raise
-    except ValueError:
-        raise ArgumentError(f"The option {name} is a number, not {text!r}.") from None
-
-
 # -- writing
 
 
 @dataclass(frozen=True)
 class _Target:
-    """Where the rows go, and with which options."""
+    """Where the rows go, and with which options. `columns` are the numbers of the source's columns in `schema`."""
 
     options: ParsedOptions
     location: Location
     schema: pa.Schema
+    columns: tuple[int, ...]
     folder: OutputFolder
 
     @classmethod
@@ -217,13 +120,16 @@ class _Target:
         if options.scratch is not None and not os.path.isdir(options.scratch):
             raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
         folder = OutputFolder.beside(location, options.stream, options.scratch)
-        columns = pa.schema([_arrow_field(field) for field in schema.fields])
+        columns = _needed_columns(options, schema)
+        arrow_schema = pa.schema([_arrow_field(schema.fields[i]) for i in columns])
         if options.strategy is not None:  # refuse invalid options before the work, not after it
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
-            dataset_io(options.engine).request(strategy, options.keys, options.partitions, options.arguments)
+            batch = None if options.stream is None else Batch(options.stream, 0)
+            arguments = {**options.arguments, "batch": batch}
+            dataset_io(options.engine).request(strategy, options.keys, options.partitions, arguments)
             check_key_collations(collations(schema.names, schema), tuple(options.keys or ()), "the source")
-        return cls(options, location, nullable_schema(columns), folder)
+        return cls(options, location, nullable_schema(arrow_schema), columns, folder)
 
     def merge(self, outputs: Sequence[TaskOutput], batch: Batch | None) -> None:
         """Rewritten files get new names, because Spark readers remember file lengths."""
@@ -270,6 +176,14 @@ class _Target:
                 )
 
 
+def _needed_columns(options: ParsedOptions, schema: StructType) -> tuple[int, ...]:
+    """Strategy `delete` needs the key and the sequence, and ignores other columns, whatever their type."""
+    names, needed = schema.names, {*(options.keys or ()), *options.arguments.get("sequence_by", ())}
+    if options.strategy != MergeStrategy.DELETE or not needed.issubset(names):
+        return tuple(range(len(names)))
+    return tuple(number for number, name in enumerate(names) if name in needed)
+
+
 def _arrow_field(field: StructField) -> pa.Field:
     check_storable(field)
     try:
@@ -300,7 +214,7 @@ class _TaskWriter:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         with message_first():
-            return Message(self._target.folder.write(iterator, self._target.schema))
+            return Message(self._target.folder.write(iterator, self._target.columns, self._target.schema))
 
 
 class BatchWriter(_TaskWriter, DataSourceArrowWriter):

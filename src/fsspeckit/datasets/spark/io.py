@@ -12,11 +12,12 @@ from fsspeckit.core import merge as core
 from fsspeckit.core import validate
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError, TargetError
 from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access, Location
+from fsspeckit.datasets import row_options
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -24,6 +25,7 @@ from fsspeckit.datasets.options import (
     MergeOptions,
     PlanOptions,
     RewriteOptions,
+    RowChangeOptions,
     Strategy,
     check_known,
 )
@@ -37,6 +39,10 @@ from fsspeckit.datasets.spark.session import Cluster, spark_can_read, spark_path
 log = logging.getLogger("fsspeckit.spark")
 
 _ESCAPE_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
+
+
+class StreamOptions(RewriteOptions, RowChangeOptions, total=False):
+    """Options of `foreach_batch`."""
 
 
 class SparkDatasetIO(DatasetIO[Any]):
@@ -132,12 +138,12 @@ class SparkDatasetIO(DatasetIO[Any]):
         self,
         path: str,
         key_columns: Columns,
-        strategy: AnyStrategy | MergeStrategy = "upsert",
+        strategy: AnyStrategy | Strategy | MergeStrategy = "upsert",
         *,
         app_id: str,
         partition_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
-        **options: Unpack[RewriteOptions],
+        **options: Unpack[StreamOptions],
     ) -> BatchMerge:
         """A function for `writeStream.foreachBatch` that merges every micro-batch exactly once.
 
@@ -150,18 +156,27 @@ class SparkDatasetIO(DatasetIO[Any]):
         silently. Spark Connect does not report the checkpoint of a batch: a new checkpoint under an old `app_id` is
         noticed there only by older batch ids, and its first batch is skipped if that id was committed before.
 
-        A batch must have one row per key. `strategy="deduplicate"` takes care of that, but like `full_merge` it
-        replaces all files with every batch, so it is better to reduce the batch in Spark.
+        The options are those of `merge`, without `delete_missing`. A batch may have several changes of a key if they
+        are ordered; of a feed with deletes:
+
+            io.foreach_batch("/lake/orders", ["id"], app_id="orders", delete_column="op", delete_values=["D"],
+                             sequence_by="ts", on_duplicates="latest")
+
+        Otherwise it must have one row per key. `strategy="deduplicate"` reduces it too, but like `full_merge` it
+        replaces all files with every batch.
         """
-        check_known("foreach_batch", options, RewriteOptions)
+        check_known("foreach_batch", options, StreamOptions)
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
+        is_incremental = MergeStrategy.parse(strategy).actions.incremental
+        if not is_incremental:
+            _refuse_row_options(strategy, options)
         request = self.request(
             strategy,
             key_columns,
             partition_columns,
-            options,
-            rewrite_mode="incremental" if MergeStrategy.parse(strategy).actions.incremental else "full",
+            {**options, "batch": Batch(app_id, 0)},
+            rewrite_mode="incremental" if is_incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
         )
         return BatchMerge(path, self._access, app_id, request)
@@ -232,9 +247,24 @@ class BatchMerge:
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         location = self.access.locate(self.path)
         request = replace(self.request, batch=Batch(self.app_id, batch_id, query_id))
-        with operation(Cluster(spark), self.access, "merge", location) as engine:
-            result = core.run(engine, location, frame, request)
-        log.info("batch %d of %s: %d inserted, %d updated", batch_id, self.app_id, result.inserted, result.updated)
+        try:
+            with operation(Cluster(spark), self.access, "merge", location) as engine:
+                result = core.run(engine, location, frame, request)
+        except FsspeckitError as error:  # Spark shows the message below the stack of Java and Python
+            log.error("batch %d of %s was not merged: %s", batch_id, self.app_id, error)
+            raise
+        counts = (result.inserted, result.updated, result.deleted, result.skipped)
+        log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
+
+
+def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:
+    """`full_merge` and `deduplicate` know nothing of single rows that stay, move or are deleted."""
+    given = [name for name in row_options.OPTIONS if options.get(name) not in (None, "refuse")]
+    if given:
+        raise ArgumentError(
+            f"{given[0]} does not go with strategy={str(strategy)!r}, which replaces all files. Use upsert, update or "
+            "delete; on_duplicates='latest' reduces a batch to one row per key."
+        )
 
 
 def _is_partitioned(location: Location, infos: Sequence[FileInfo]) -> bool:

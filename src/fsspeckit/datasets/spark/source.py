@@ -139,8 +139,8 @@ class FrameSource(_SparkSource):
 
     def _read(self, shape: Shape) -> Sequence[SourceRows]:
         check_key_collations(collations(self.schema.names, self.frame.schema), shape.keys, "the source")
-        frame, memory = with_plain_names(self.frame), 0
-        cluster, columns = self.operation.cluster, self.schema
+        frame, columns = self._needed(with_plain_names(self.frame), shape)
+        cluster, memory = self.operation.cluster, 0
         if not cluster.has_dynamic_allocation:
             tasks = max(LEAST_TASKS, TASKS_PER_CORE * cluster.parallelism)
             frame, memory = frame.coalesce(tasks), cluster.driver_bytes // tasks
@@ -152,6 +152,20 @@ class FrameSource(_SparkSource):
 
         reading = map_in_arrow(frame, partition_result(read, self.operation.paths), RESULT_TYPES)
         return collect_results("spool", reading)
+
+    def _needed(self, frame: Any, shape: Shape) -> tuple[Any, pa.Schema]:
+        """Only the columns that the merge needs: Spark does not pass others to Python, and may not even read them."""
+        needed = _needed_columns(self.schema, shape)
+        if len(needed) == len(self.schema):
+            return frame, self.schema
+        names = frame.columns
+        return frame.select([names[i] for i in needed]), pa.schema([self.schema.field(i) for i in needed])
+
+
+def _needed_columns(columns: pa.Schema, shape: Shape) -> list[int]:
+    """The numbers of the source's columns that the merge needs: a delete needs only the key and the sequence."""
+    needed = {*shape.source_columns, *([] if shape.deletes is None else [shape.deletes.column])}
+    return [number for number, name in enumerate(columns.names) if name in needed]
 
 
 @dataclass(frozen=True)
@@ -176,7 +190,9 @@ class FilesSource(_SparkSource):
     files: Files
 
     def _read(self, shape: Shape) -> Sequence[SourceRows]:
-        columns, names, files, cluster = self.files.schema, self.schema.names, self.files.files, self.operation.cluster
+        needed, files, cluster = _needed_columns(self.schema, shape), self.files.files, self.operation.cluster
+        columns = pa.schema([self.files.schema.field(i) for i in needed], self.files.schema.metadata)
+        names = [self.schema.names[i] for i in needed]
         if cluster.is_small(sum(footer.info.size for _, footer in files), len(files)):
             tables = (table for location, footer in files for table in row_groups(location, columns, names, footer))
             return [read_rows(tables, shape, self.operation.share_store, cluster.driver_bytes)]

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +53,8 @@ class OutputFolder:
             prefix += f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}-"
         return cls(base, prefix, os.path.join(base, prefix + uuid.uuid4().hex))
 
-    def write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> TaskOutput | None:
-        """On an executor: write the rows of a task, if it has any."""
+    def write(self, batches: Iterable[pa.RecordBatch], columns: Sequence[int], schema: pa.Schema) -> TaskOutput | None:
+        """On an executor: write some columns of the rows of a task, in the types of `schema`, if it has any rows."""
         if not os.path.isdir(self.base):
             raise DatasetMergeError(
                 f"Spark's executors do not see {self.base}. Driver and executors must share the file system of the "
@@ -67,7 +67,8 @@ class OutputFolder:
             if not batch.num_rows:
                 continue
             zone = next((f.type.tz for f in batch.schema if pa.types.is_timestamp(f.type) and f.type.tz), None)
-            for piece in pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches():
+            table = pa.Table.from_batches([batch]).select(list(columns)).rename_columns(schema.names)
+            for piece in table.cast(schema).to_batches():
                 writer.write(piece)
         file = writer.finish()
         return TaskOutput(os.path.join(self.folder, file.name), file.rows, file.bytes, zone) if file.rows else None
