@@ -214,26 +214,32 @@ def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table, differin
     if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster
         return frozenset()
     for name in names:
-        before = arrays.plain(matched.column(name))
-        rows = _differing_rows(before, change.rows.column(name))
-        if rows.any():
+        before, after = arrays.plain(matched.column(name)), change.rows.column(name)
+        if not _same_values(before, after):
             _check_key(file, name, before, change.rows)
-            differing[rows] = True
             changed.append(name)
+            if not differing.all():
+                differing[_differing_rows(before, after)] = True
     return frozenset(changed)
+
+
+def _same_values(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
+    try:
+        return identical(arrays.cast(old, new.type), new)
+    except arrays.ValueDoesNotFit:
+        return False
 
 
 def _differing_rows(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Any:
     """A mask of the rows with other values, among them those whose old value does not fit the type of the new rows."""
     try:
-        old = arrays.cast(old, new.type)
+        return differing_rows(arrays.cast(old, new.type), new)
     except arrays.ValueDoesNotFit:
         if len(old) == 1:
             return np.ones(1, dtype=bool)
         half = len(old) // 2
         halves = (slice(None, half), slice(half, None))
         return np.concatenate([_differing_rows(old[part], new[part]) for part in halves])
-    return np.zeros(len(old), dtype=bool) if identical(old, new) else differing_rows(old, new)
 
 
 def _check_key(file: OpenFile, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:
