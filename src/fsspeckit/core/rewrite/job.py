@@ -36,7 +36,9 @@ class Job:
     `as_new_files` writes new files with new names and sizes instead. `ledger` is added to the key-value metadata.
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
     are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
-    gets new types and columns. `deletes`: changes may delete rows.
+    gets new types and columns, or another ledger. `deletes`: changes may delete rows. `deleted_groups` lose all rows,
+    and their changes are never asked for. `keep_empty`: if the file loses all rows, it is written without rows instead
+    of being removed.
     """
 
     footer: Footer
@@ -52,6 +54,12 @@ class Job:
     added: Mapping[str, Footer | None] = field(default_factory=dict)
     only_types: bool = False
     deletes: bool = False
+    deleted_groups: frozenset[int] = frozenset()
+    keep_empty: bool = False
+
+    def changes(self, group: int) -> bool:
+        """Has the row group rows to replace or delete?"""
+        return group in self.changed_groups or group in self.deleted_groups
 
 
 @dataclass(frozen=True, slots=True)

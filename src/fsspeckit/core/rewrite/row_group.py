@@ -137,7 +137,11 @@ def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
 
 def change_of(file: OpenFile, group: int) -> RowGroupChange:
     """The change of a row group, with dates and timestamps in the calendar of the file."""
-    change, own = file.changes.row_group(group), file.job.footer
+    own = file.job.footer
+    if group in file.job.deleted_groups:
+        change = RowGroupChange((), pa.table({}), range(file.rows(group)))
+    else:
+        change = file.changes.row_group(group)
     assert file.job.deletes or not len(change.deleted)
     int96 = own.int96.union(column.name for column, other in file.added if other and column.name in other.int96)
     return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
@@ -151,7 +155,8 @@ def replaced_columns(file: OpenFile, change: RowGroupChange) -> list[str]:
 
 def first_difference(file: OpenFile) -> Difference | None:
     """The first row group that changes."""
-    differences = (find_difference(file, group) for group in file.job.changed_groups)
+    groups = filter(file.job.changes, range(file.metadata.num_row_groups))
+    differences = (find_difference(file, group) for group in groups)
     return next((difference for difference in differences if difference is not None), None)
 
 
