@@ -25,6 +25,9 @@ from fsspeckit.core.storage import locate
 from fsspeckit.core.values.schema import plain_schema
 
 NO_ROWS = pa.table({})
+DATA = Path(__file__).parent / "data"
+SAMPLES = {path.relative_to(DATA).as_posix(): path for path in sorted(DATA.rglob("*.parquet"))}
+"""Files of all writers, with several row groups and the key `id`."""
 
 
 @dataclass

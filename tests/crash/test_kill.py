@@ -251,7 +251,8 @@ DEATHS = {
 DEATHS_OF_ROW_CHANGES = {
     "a partition emptied, its folder left": ("delete", "remove_folder", "p=1"),
     "deletes half applied": ("delete", "remove", "p=1/f1.parquet"),
-    "a feed half applied": ("feed", "rename", "file-00001"),
+    "a feed half applied": ("feed", "rename", "file-00000"),
+    "moved rows in both places": ("move", "rename", "file-00000"),
     "rows moved, their old file left": ("move", "remove", "p=1/f1.parquet"),
 }
 

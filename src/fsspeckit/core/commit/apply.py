@@ -1,8 +1,8 @@
 """Apply a journal, from wherever an earlier attempt stopped, or undo it.
 
-Staged files are renamed into place first. Only then are old files removed, and after them the partition folders that
-have become empty. Right before a file is replaced or removed its state is compared with the one in the journal. If they
-differ, the file is neither overwritten nor skipped.
+Staged files are renamed into place first, those with new names before those that replace a file. Only then are old
+files removed, and after them the partition folders that have become empty. Right before a file is replaced or removed
+its state is compared with the one in the journal. If they differ, the file is neither overwritten nor skipped.
 """
 
 from __future__ import annotations

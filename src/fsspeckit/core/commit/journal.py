@@ -115,6 +115,8 @@ def plan(
         if info is None:
             raise FileNotFoundError(2, "a staged file is gone", path)
         additions.append(Addition(file.staged, file.path, State.of(info), before.get(file.path)))
+    # New files first: a row that moves to another file must be there before its old file is replaced.
+    additions.sort(key=lambda addition: addition.before is not None)
     removals = tuple(Removal(f.path, State.of(f)) for f in removed)
     folders = tuple(missing_folders(location, [s.path for s in staged]))
     gone = {f.path for f in removed}

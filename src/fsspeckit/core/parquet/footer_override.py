@@ -57,13 +57,7 @@ class FooterOverride:
 
     def with_entries(self, entries: Mapping[str, str]) -> FooterOverride:
         """The same with entries added to the key-value metadata; an entry of the same name is replaced."""
-        names = {name.encode() for name in entries}
-        kept = [pair for pair in _pairs(self.key_value) if _key(pair) not in names]
-        new: list[thrift.Struct] = [
-            {KeyValue.KEY: (thrift.BINARY, name.encode()), KeyValue.VALUE: (thrift.BINARY, value.encode())}
-            for name, value in entries.items()
-        ]
-        return replace(self, key_value=thrift.struct_list([*kept, *new]))
+        return replace(self, key_value=_with_entries(self.key_value, entries))
 
     def without(self, names: Collection[bytes]) -> FooterOverride:
         """The same without some entries of the key-value metadata."""
@@ -137,6 +131,23 @@ class FooterOverride:
             metadata = {**chunk[ColumnChunk.META_DATA][1], ColumnMetaData.PATH_IN_SCHEMA: path}
             chunks.append({**chunk, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)})
         return {**group, RowGroup.COLUMNS: thrift.struct_list(chunks)}
+
+
+def with_entries(fields: thrift.Struct, entries: Mapping[str, str]) -> thrift.Struct:
+    """A decoded footer with entries added to its key-value metadata; an entry of the same name is replaced."""
+    _check_entries(fields)
+    key_value = _with_entries(fields.get(FileMetaData.KEY_VALUE_METADATA), entries)
+    return {**fields, FileMetaData.KEY_VALUE_METADATA: key_value}
+
+
+def _with_entries(key_value: tuple[int, Any] | None, entries: Mapping[str, str]) -> tuple[int, Any]:
+    names = {name.encode() for name in entries}
+    kept = [pair for pair in _pairs(key_value) if _key(pair) not in names]
+    new: list[thrift.Struct] = [
+        {KeyValue.KEY: (thrift.BINARY, name.encode()), KeyValue.VALUE: (thrift.BINARY, value.encode())}
+        for name, value in entries.items()
+    ]
+    return thrift.struct_list([*kept, *new])
 
 
 def without_entry(footer: bytes, name: str) -> bytes:

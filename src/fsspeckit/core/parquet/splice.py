@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import chunk_layout, thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
-from fsspeckit.core.parquet.footer_io import END_BYTES, footer_bytes, with_end
+from fsspeckit.core.parquet.footer_io import END_BYTES, footer_bytes, footer_start, with_end
+from fsspeckit.core.parquet.footer_override import with_entries
 from fsspeckit.core.parquet.format import (
     MAGIC,
     BloomFilterHeader,
@@ -298,6 +299,22 @@ class SplicedFile(Writer):
 
     def abandon(self) -> None:
         self._sink.close()
+
+
+def copy_with_entries(
+    storage: Storage, file: Any, footer: thrift.Struct, entries: Mapping[str, str], path: str, final: str
+) -> tuple[int, int]:
+    """Copy an open file, with entries added to the key-value metadata of its decoded `footer`. Nothing else changes.
+
+    Returns the size of the new file, and how many of its bytes were copied.
+    """
+    end = footer_start(file, footer_bytes(file))
+    raw = with_end(thrift.encode(with_entries(footer, entries)))
+    with storage.open_output(path, final) as sink:
+        storage.copy_range(file, sink, 0, end)
+        sink.write(raw)
+    storage.sync_file(path)
+    return end + len(raw), end
 
 
 def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Write the new file: the layouts to try, and the three ways to write a file.
+"""Write the new file: the layouts to try, and the ways to write a file.
 
-`splice` copies the bytes of unchanged row groups and columns. `reencode` reads and writes the whole file, with the row
-groups of the old one. `as_new_files` reads and writes the whole file too, with new row groups and names.
+`splice` copies the bytes of unchanged row groups and columns, and `copy` those of the whole file. `reencode` reads and
+writes the whole file, with the row groups of the old one. `as_new_files` does so with new row groups and names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, hold
 from fsspeckit.core.parquet.metadata_entries import NewValues, updated_entries
 from fsspeckit.core.parquet.reader import check_int96
 from fsspeckit.core.parquet.schema import leaf_count
-from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile
+from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile, copy_with_entries
 from fsspeckit.core.parquet.writer import FileWriter, NewFileWriter, receipt_of
 from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
@@ -102,7 +102,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
     with SplicedFile(location.storage, target, attempt.layout, file.old, job.path, file.pool) as writer:
         for group in range(file.metadata.num_row_groups):
             difference = already_read if already_read is not None and already_read.group == group else None
-            if difference is None and group >= start and group in job.changed_groups:
+            if difference is None and group >= start and job.changes(group):
                 difference = find_difference(file, group)
             if difference is None:
                 _copy_row_group(writer, file, attempt, group)
@@ -111,7 +111,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
                 changed |= _splice_row_group(writer, file, attempt, difference)
                 changed_rows += int(np.count_nonzero(difference.differing))
                 deleted += len(difference.change.deleted)
-        if deleted and not writer.rows and not file.job.keep_empty:
+        if deleted and not writer.rows and not job.keep_empty:
             writer.abandon()
             return _removed(file, target)
         size = writer.close(in_order=_stays_sorted(file, changed), changed=file.names if deleted else changed)
@@ -174,6 +174,15 @@ def _added_columns(
     return [partial(batch, attempt.layout.rows.field(field.name)) for field, _ in file.added]
 
 
+def copy(file: OpenFile) -> Rewritten:
+    """Copy the file with the job's ledger in its footer. That takes no layout, so every file can be copied."""
+    target = f"{file.job.staging}/{file.job.staged}"
+    storage, entries, footer = file.location.storage, file.job.ledger, file.decoded_footer
+    size, copied = copy_with_entries(storage, file.source, footer, entries, target, file.job.path)
+    staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
+    return replace(staged, copied=copied, spliced=True)
+
+
 # -- re-encode
 
 
@@ -210,6 +219,8 @@ def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
                     changed_rows += count
                     deleted += file.rows(group) - table.num_rows
                     writer.write(folder, table)
+                if file.job.keep_empty and deleted == file.metadata.num_rows:
+                    writer.write_empty(folder)
                 staged = tuple(writer.finish())
                 return Rewritten(file.path, staged, removed=bool(deleted) and not staged, changed=changed_rows)
             except RowsDoNotFit:
@@ -222,7 +233,7 @@ def _new_row_group(
 ) -> tuple[pa.Table, frozenset[str], int]:
     """All columns of a row group, the names of those with changed values, and the number of changed rows."""
     fields = attempt.layout.rows
-    if group < start or group not in file.job.changed_groups:
+    if group < start or not file.job.changes(group):
         return merged(file, group, None, by_name(read_columns(file, group, file.names)), fields), frozenset(), 0
     difference = already_read if already_read is not None and already_read.group == group else None
     change = change_of(file, group) if difference is None else difference.change

@@ -13,7 +13,7 @@ from fsspeckit.core.model import Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.thrift import CorruptFile
-from fsspeckit.core.rewrite.encode import RowsDoNotFit, as_new_files, layouts, reencode, splice
+from fsspeckit.core.rewrite.encode import RowsDoNotFit, as_new_files, copy, layouts, reencode, splice
 from fsspeckit.core.rewrite.job import FileChanges, Job, OpenFile, open_file
 from fsspeckit.core.rewrite.row_group import Difference, first_difference
 from fsspeckit.core.storage import Location
@@ -29,8 +29,13 @@ def rewrite_file(
     Threads of the `pool` decode and encode batches of columns in parallel.
     """
     with open_file(location, shape, job, changes, pool or Pool()) as file:
+        groups = [group for group in range(file.metadata.num_row_groups) if file.rows(group)]
+        if groups and job.deleted_groups.issuperset(groups) and not job.keep_empty:
+            return Rewritten(file.path, (), removed=True)
         if job.as_new_files is not None:
             return as_new_files(file, job.as_new_files)
+        if job.only_types and not file.retyped and not file.added:
+            return copy(file)
         first = first_difference(file)
         if first is not None:
             return _write(file, first.group, first)

@@ -37,9 +37,9 @@ class Job:
     `as_new_files` writes new files with new names and sizes instead. `ledger` is added to the key-value metadata.
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
     are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
-    gets new types and columns. `deletes`: changes may delete rows. `deleted_groups` lose all rows; they are not asked
-    for their changes. `delete_missing` deletes the rows that have no hit, `row_filter` those that it selects. If all
-    rows go, the file is removed, or with `keep_empty` a file without rows is staged.
+    gets new types and columns, or another ledger. `deletes`: changes may delete rows. `deleted_groups` lose all rows,
+    and their changes are never asked for. `delete_missing` deletes the rows that have no hit, `row_filter` those that
+    it selects. `keep_empty`: if the file loses all rows, it is written without rows instead of being removed.
     """
 
     footer: Footer
@@ -59,6 +59,10 @@ class Job:
     delete_missing: bool = False
     row_filter: RowFilter | None = None
     keep_empty: bool = False
+
+    def changes(self, group: int) -> bool:
+        """Has the row group rows to replace or delete?"""
+        return group in self.changed_groups or group in self.deleted_groups
 
 
 @dataclass(frozen=True, slots=True)

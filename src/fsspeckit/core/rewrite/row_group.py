@@ -137,9 +137,11 @@ def always_encoded(file: OpenFile, change: RowGroupChange) -> Collection[str]:
 
 def change_of(file: OpenFile, group: int) -> RowGroupChange:
     """The change of a row group, with dates and timestamps in the calendar of the file."""
+    own = file.job.footer
     if group in file.job.deleted_groups:
-        return RowGroupChange(np.zeros(0, dtype=np.int64), pa.table({}), np.arange(file.rows(group)))
-    change, own = file.changes.row_group(group), file.job.footer
+        change = RowGroupChange((), pa.table({}), range(file.rows(group)))
+    else:
+        change = file.changes.row_group(group)
     assert file.job.deletes or not len(change.deleted)
     int96 = own.int96.union(column.name for column, other in file.added if other and column.name in other.int96)
     return replace(change, rows=to_file_calendar(change.rows, own.calendar, file.shown, int96))
@@ -153,7 +155,8 @@ def replaced_columns(file: OpenFile, change: RowGroupChange) -> list[str]:
 
 def first_difference(file: OpenFile) -> Difference | None:
     """The first row group that changes."""
-    differences = (find_difference(file, group) for group in file.job.changed_groups)
+    groups = filter(file.job.changes, range(file.metadata.num_row_groups))
+    differences = (find_difference(file, group) for group in groups)
     return next((difference for difference in differences if difference is not None), None)
 
 
@@ -216,26 +219,32 @@ def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table, differin
     if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster
         return frozenset()
     for name in names:
-        before = arrays.plain(matched.column(name))
-        rows = _differing_rows(before, change.rows.column(name))
-        if rows.any():
+        before, after = arrays.plain(matched.column(name)), change.rows.column(name)
+        if not _same_values(before, after):
             _check_key(file, name, before, change.rows)
-            differing[rows] = True
             changed.append(name)
+            if not differing.all():
+                differing[_differing_rows(before, after)] = True
     return frozenset(changed)
+
+
+def _same_values(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
+    try:
+        return identical(arrays.cast(old, new.type), new)
+    except arrays.ValueDoesNotFit:
+        return False
 
 
 def _differing_rows(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Any:
     """A mask of the rows with other values, among them those whose old value does not fit the type of the new rows."""
     try:
-        old = arrays.cast(old, new.type)
+        return differing_rows(arrays.cast(old, new.type), new)
     except arrays.ValueDoesNotFit:
         if len(old) == 1:
             return np.ones(1, dtype=bool)
         half = len(old) // 2
         halves = (slice(None, half), slice(half, None))
         return np.concatenate([_differing_rows(old[part], new[part]) for part in halves])
-    return np.zeros(len(old), dtype=bool) if identical(old, new) else differing_rows(old, new)
 
 
 def _check_key(file: OpenFile, name: str, before: pa.ChunkedArray, rows: pa.Table) -> None:

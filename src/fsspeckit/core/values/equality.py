@@ -25,7 +25,7 @@ def identical(left: Any, right: Any) -> bool:
         return False
     if not _holds_float(left.type):
         return bool(left.equals(right))
-    return _identical_nested(left, right) if t.is_nested(left.type) else _identical_floats(left, right)
+    return _same_float_bits(left, right) or not differing_rows(left, right).any()
 
 
 def identical_rows(left: pa.Table, right: pa.Table) -> bool:
@@ -51,19 +51,11 @@ def _bits(floats: pa.Table) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(dtype) for chunk in rows.chunks], dtype)
 
 
-def _identical_floats(left: pa.Array, right: pa.Array) -> bool:
-    bits = _BITS[left.type.bit_width]
-    return bool(left.view(bits).equals(right.view(bits))) or not differing_rows(left, right).any()
-
-
-def _identical_nested(left: pa.Array, right: pa.Array) -> bool:
-    if not left.is_null().equals(right.is_null()):
+def _same_float_bits(left: pa.Array, right: pa.Array) -> bool:
+    if t.is_nested(left.type):
         return False
-    valid = left.is_valid()
-    left_lengths, left_children = nested.decompose(left.filter(valid))
-    right_lengths, right_children = nested.decompose(right.filter(valid))
-    pairs = zip(left_children, right_children, strict=True)
-    return np.array_equal(left_lengths, right_lengths) and all(identical(a, b) for a, b in pairs)
+    bits = _BITS[left.type.bit_width]
+    return bool(left.view(bits).equals(right.view(bits)))
 
 
 def differing_rows(left: Any, right: Any) -> Any:
@@ -91,15 +83,16 @@ def _is_nan(array: pa.Array) -> pa.Array:
 
 
 def _differing_nested(left: pa.Array, right: pa.Array) -> Any:
-    """Rows with one null, with other lengths, or with a value that differs."""
+    """Rows of which one is null, rows of other lengths, and rows with a value that differs."""
     nulls, other_nulls = (array.is_null().to_numpy(zero_copy_only=False) for array in (left, right))
-    lengths, other_lengths = (nested.decompose(array)[0] for array in (left, right))
-    comparable = ~nulls & ~other_nulls & (lengths == other_lengths)
-    differing = ~comparable & ~(nulls & other_nulls)
-    rows = np.flatnonzero(comparable)
-    row_of_value = np.repeat(rows, lengths[rows])
-    children = (nested.decompose(array.filter(pa.array(comparable)))[1] for array in (left, right))
-    for child, other in zip(*children, strict=True):
+    (lengths, children), (other_lengths, others) = nested.decompose(left), nested.decompose(right)
+    differing = (nulls != other_nulls) | (lengths != other_lengths)
+    if differing.any():
+        comparable = pa.array(~differing)
+        differing[~differing] = _differing_nested(left.filter(comparable), right.filter(comparable))
+        return differing
+    row_of_value = np.repeat(np.arange(len(left)), lengths)
+    for child, other in zip(children, others, strict=True):
         differing[row_of_value[differing_rows(child, other)]] = True
     return differing
 

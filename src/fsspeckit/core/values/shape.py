@@ -30,7 +30,8 @@ def shape_of(
     deletes = None if options.delete_column is None else _delete_rows(target, source, options)
     given = _given_columns(target, source, key_columns, options)
     source = pa.schema([source.field(name) for name in given], source.metadata)
-    _check_partitions(target, source)
+    if not options.only_keys:
+        _check_partitions(target, source)
     for field in source:
         _check_storable(field.name, field.type)
     for name in options.sequence_by:
@@ -40,7 +41,7 @@ def shape_of(
     if target.schema is None:
         stored = tuple(n for n in given if n not in target.partition_columns)
         columns = zones.without_int96_marks(source.with_metadata(calendars.without_calendar(source.metadata)))
-        partitions = target.partition_columns
+        partitions = tuple(n for n in target.partition_columns if n in given)  # keys to delete may lack some
         return Shape(
             columns, stored, tuple(key_columns), partitions, sequence=options.sequence_by, deletes=deletes, given=given
         )
