@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import DatasetMergeError
-from fsspeckit.core.actions import Actions
+from fsspeckit.core.actions import HitAction
 from fsspeckit.core.rewrite import files as rewriting
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, PathValidator
 from fsspeckit.datasets.duckdb import version as versions
@@ -268,7 +268,8 @@ def test_build_merge_with_parquet_scan_in_into_clause(lake: str) -> None:
     assert not record.having("parquet") and not record.having(lake)
     (name,) = re.findall(r"MERGE INTO (\w+)", statement)
     merged = [v for v in record.views.values() if "file_no" in v.column_names and v.num_rows]
-    assert name and {tuple(v.column_names) for v in merged} == {("k0", "file_no", "row_group", "row_no", "source_row")}
+    columns = ("k0", "file_no", "row_group", "row_no", "source_row", "action")
+    assert name and {tuple(v.column_names) for v in merged} == {columns}
 
 
 def test_validate_and_escape_file_paths() -> None:
@@ -300,19 +301,19 @@ def test_validate_and_escape_file_paths() -> None:
 @native
 def test_merge_output_to_staging_file(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Design: no COPY; counts come from `_merge_using_duckdb_merge`, files from the one writer, through staging."""
-    counts: list[tuple[int, int]] = []
+    counts: list[dict[int | None, int]] = []
     original = SqlKeys._merge_using_duckdb_merge
     before = fingerprint(lake)
 
-    def spy(self: SqlKeys, target: str, actions: Actions) -> tuple[str, int, int]:
-        query, updated, inserted = original(self, target, actions)
-        counts.append((updated, inserted))
+    def spy(self: SqlKeys, target: str) -> Any:
+        merged = original(self, target)
+        counts.append(dict(merged.counts))
         assert fingerprint(lake) == before, "nothing is replaced directly"
-        return query, updated, inserted
+        return merged
 
     monkeypatch.setattr(SqlKeys, "_merge_using_duckdb_merge", spy)
     upsert(Recording(), lake, use_merge=True)
-    assert counts == [(2, 1)]
+    assert counts == [{HitAction.UPDATE: 2, None: 1}], "None counts new keys"
     assert all_names(Path(lake).parent) == ["lake", *(f"lake/{name}" for name in data_files(lake))], "no staging left"
 
 
