@@ -180,7 +180,9 @@ class Soak:
         drawn = self.chance.choice([*STRATEGIES, *ROW_CHANGES])
         fate = self.chance.choice(["live", "kill", "kill", "kill", "fail"])
         recorded = self.chance.random() < 0.7
-        strategy, more = {"feed": ("upsert", FEED), "move": ("upsert", {"on_move": "move"})}.get(drawn, (drawn, {}))
+        options: dict[str, dict[str, Any]] = {"feed": FEED, "move": {"on_move": "move"}}
+        more = options.get(drawn, {})
+        strategy = "upsert" if more else drawn
         return Operation(
             str(self.lake),
             self._rows(drawn),
