@@ -33,10 +33,12 @@ def main() -> None:
                 fsspeckit.merge(pa.Table.from_pylist(feed, SCHEMA), lake, key_columns=["id"], sequence_by="ts")
             ends.append(sorted(fsspeckit.read(lake).to_pylist(), key=lambda row: row["id"]))
         print(len(ends), "orders of the feeds, all with the same end:", all(end == ends[0] for end in ends))
-        print("in the lake: ", ends[0])
-        print("readers see: ", fsspeckit.read(lake, filter=~pc.field("deleted")).to_pylist())
+        for row in ends[0]:
+            print("in the lake:", row)
+        for row in fsspeckit.read(lake, filter=~pc.field("deleted")).to_pylist():
+            print("readers see:", row)
         purged = fsspeckit.delete(lake, filters=[("deleted", "=", True), ("ts", "<", 100)])
-        print("purged:      ", purged.deleted, "row")
+        print("purged:", purged.deleted, "row")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,10 @@ order 2 is back: True
 """,
     "soft_deletes": """\
 6 orders of the feeds, all with the same end: True
-in the lake:  [{'id': 1, 'state': 'paid', 'ts': 20, 'deleted': False}, {'id': 2, 'state': None, 'ts': 21, 'deleted': True}]
-readers see:  [{'id': 1, 'state': 'paid', 'ts': 20, 'deleted': False}]
-purged:       1 row
+in the lake: {'id': 1, 'state': 'paid', 'ts': 20, 'deleted': False}
+in the lake: {'id': 2, 'state': None, 'ts': 21, 'deleted': True}
+readers see: {'id': 1, 'state': 'paid', 'ts': 20, 'deleted': False}
+purged: 1 row
 """,
     "gdpr_erasure": """\
 customers: 2 rows to delete, partitions that go: ['country=de', 'country=fr']
@@ -89,6 +90,7 @@ def test_every_example_is_tested_and_named_in_the_documents() -> None:
 
 def test_the_page_about_rows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", test_readme.activated_path())
     assert len(list(test_readme.examples(PAGE))) >= 8
     test_readme.run_all(PAGE)
 

@@ -80,6 +80,11 @@ def _there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def activated_path() -> str:
+    """As if the environment of this Python were activated."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 def run_all(page: Path = README) -> None:
     names: dict[str, Any] = {"__name__": "readme"}
     for example in filter(can_run, examples(page)):
@@ -92,7 +97,7 @@ def run_all(page: Path = README) -> None:
 def test_examples_run_and_print_what_the_readme_says(tmp_path: Path) -> None:
     """In a process of its own, as a reader would: Java never leaves the folder that it was started in."""
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    environment = {**os.environ, "PATH": activated_path(), "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-c", "import test_readme; test_readme.run_all()"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
