@@ -61,7 +61,7 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The packages and modules of the core, lowest first. Those of one line may import each other.
 LAYERS = [
-    {"actions", "defaults", "errors", "parallel"},
+    {"actions", "defaults", "errors", "parallel", "reports"},
     {"values", "model", "footer_columns"},
     {"storage", "validate"},
     {"parquet"},
@@ -201,7 +201,7 @@ def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
-    functions = {"inspect", "merge", "plan", "read", "recover"}
+    functions = {"delete", "inspect", "merge", "plan", "plan_delete", "read", "recover"}
     results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WriteResult"}
     others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
     assert len(errors) == 15

@@ -346,13 +346,13 @@ def test_a_row_that_replaces_many_is_not_multiplied_at_once(
     """Ten rows of 4 MB that met sixty each were 2.4 GB in one table, and more than offsets can count."""
     monkeypatch.setattr(files, "PART_BYTES", 100)
     lake = write_lake(tmp_path / "lake", {f"f{i}.parquet": pa.table({"id": [1, 1], "x": ["o"] * 2}) for i in range(30)})
-    sent, replaced_rows = list[int](), files.replaced_rows  # type: ignore[attr-defined]
+    sent, changes_of_hits = list[int](), files.changes_of_hits  # type: ignore[attr-defined]
 
     def recorded(spool: Any, hits: pa.Table) -> pa.Table:
         sent.append(hits.num_rows)
-        return replaced_rows(spool, hits)
+        return changes_of_hits(spool, hits)
 
-    monkeypatch.setattr(files, "replaced_rows", recorded)
+    monkeypatch.setattr(files, "changes_of_hits", recorded)
     source = pa.table({"id": [1], "x": ["n" * 20]})
     assert dataset_io(local).merge(streamed(source), lake, "update", ["id"]).updated == 60
     assert sum(sent) == 60 and max(sent) <= 5

@@ -172,6 +172,12 @@ def test_a_new_table_is_filled(spark: Any, io: SparkDatasetIO, db: str) -> None:
     assert [tuple(map(str, row)) for row in spark.table(f"{db}.new").collect()] == [("1", "1", "2026-01-01")]
 
 
+def test_a_delete_from_a_new_table_needs_only_keys(spark: Any, io: SparkDatasetIO, db: str) -> None:
+    spark.sql(f"CREATE TABLE {db}.new (id bigint, x string) USING parquet")
+    assert io.merge(spark.range(3), table=f"{db}.new", strategy="delete", key_columns="id").deleted == 0
+    assert spark.table(f"{db}.new").count() == 0
+
+
 def test_what_is_no_table_of_plain_files_is_refused(spark: Any, io: SparkDatasetIO, orders: str, db: str) -> None:
     spark.sql(f"CREATE VIEW {db}.v AS SELECT * FROM {orders}")
     spark.table(orders).createOrReplaceTempView("fk_temporary")

@@ -268,7 +268,8 @@ def test_build_merge_with_parquet_scan_in_into_clause(lake: str) -> None:
     assert not record.having("parquet") and not record.having(lake)
     (name,) = re.findall(r"MERGE INTO (\w+)", statement)
     merged = [v for v in record.views.values() if "file_no" in v.column_names and v.num_rows]
-    assert name and {tuple(v.column_names) for v in merged} == {("k0", "file_no", "row_group", "row_no", "source_row")}
+    columns = ("k0", "file_no", "row_group", "row_no", "source_row", "action")
+    assert name and {tuple(v.column_names) for v in merged} == {columns}
 
 
 def test_validate_and_escape_file_paths() -> None:

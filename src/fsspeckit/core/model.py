@@ -36,9 +36,9 @@ class MergeStrategy(enum.StrEnum):
     INSERT = "insert"
     UPDATE = "update"
     UPSERT = "upsert"
-    DELETE = "delete"
     FULL_MERGE = "full_merge"
     DEDUPLICATE = "deduplicate"
+    DELETE = "delete"
 
     @classmethod
     def parse(cls, value: Any) -> MergeStrategy:

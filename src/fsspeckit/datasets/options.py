@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EngineName: TypeAlias = Literal["pyarrow", "duckdb", "spark"]
 Strategy: TypeAlias = Literal["insert", "update", "upsert", "delete"]
-AnyStrategy: TypeAlias = Literal["insert", "update", "upsert", "full_merge", "deduplicate"]
+AnyStrategy: TypeAlias = Literal["insert", "update", "upsert", "full_merge", "deduplicate", "delete"]
 Mode: TypeAlias = Literal["append", "overwrite"]
 Columns: TypeAlias = Sequence[str] | str
 

@@ -162,7 +162,7 @@ def _scan(some: Mask, every: Mask, has_rows: bool) -> FilterScan:
     if read:
         reason = "the filter may select rows"
     elif selected:
-        reason = "partition values or statistics select whole row groups"
+        reason = "partition values select every row"
     else:
         reason = "partition values or statistics exclude every row" if has_rows else "no rows"
     return FilterScan(selected, read, reason)

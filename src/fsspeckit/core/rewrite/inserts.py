@@ -53,7 +53,7 @@ class NewFiles:
         nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
         with NewFileWriter(location.storage, self.staging, layout, self.options, nullable_layout) as files:
             for table in map(self._complete, tables):
-                for folder, rows in self.by_folder(table):
+                for folder, rows in rows_by_folder(table, self.partitions):
                     files.write(folder, rows)
             return files.finish()
 
@@ -81,19 +81,20 @@ class NewFiles:
             layout = Layout.new(pa.schema(fields, self.shape.schema.metadata), self.options)
         return layout.with_entries(self.ledger)
 
-    def by_folder(self, table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
-        """Rows by folder. Rows of a folder keep their order."""
-        columns = self.partitions.columns
-        if not columns or not table.num_rows:
-            return [("", table)]
-        codes, first = keys.group([keys.canonical(table.column(c)) for c in columns])
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes))
-        sorted_rows = table.take(pa.array(order))
-        return [
-            (self.partitions.folder({c: table.column(c)[row] for c in columns}), sorted_rows.slice(start, end - start))
-            for row, start, end in zip(first.tolist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-        ]
+
+def rows_by_folder(table: pa.Table, partitions: PartitionMap) -> Iterable[tuple[str, pa.Table]]:
+    """Rows by folder. Rows of a folder keep their order."""
+    columns = partitions.columns
+    if not columns or not table.num_rows:
+        return [("", table)]
+    codes, first = keys.group([keys.canonical(table.column(c)) for c in columns])
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes))
+    sorted_rows = table.take(pa.array(order))
+    return [
+        (partitions.folder({c: table.column(c)[row] for c in columns}), sorted_rows.slice(start, end - start))
+        for row, start, end in zip(first.tolist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
 
 
 def insert_rows(
@@ -160,24 +161,27 @@ def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
     return shares
 
 
-def count_by_folder(runner: Runner, spool: Spool, hits: Hits, count: int, files: NewFiles) -> dict[str, int]:
+def count_by_folder(
+    runner: Runner, spool: Spool, hits: Hits, count: int, partitions: PartitionMap, actions: Actions
+) -> dict[str, int]:
     """How many of the `count` rows that are inserted go to which folder."""
     if not count:
         return {}
-    if not files.partitions.columns:
+    if not partitions.columns:
         return {"": count}
     step, parts = Step("insert", count, spool.bytes), list(range(len(spool.parts)))
-    counted = runner.map(step, partial(_count, spool, hits, files), parts, lambda part: spool.parts[part].bytes)
+    in_part = partial(_count, spool, hits, partitions, actions)
+    counted = runner.map(step, in_part, parts, lambda part: spool.parts[part].bytes)
     return dict(sorted(sum(counted, Counter[str]()).items()))
 
 
 # -- tasks: `_send` runs where the rows are, `_receive` where files are written
 
 
-def _count(spool: Spool, hits: Hits, files: NewFiles, part: int) -> Counter[str]:
+def _count(spool: Spool, hits: Hits, partitions: PartitionMap, actions: Actions, part: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for table in rows_to_insert(spool, hits, part, files.actions):
-        counts.update({folder: rows.num_rows for folder, rows in files.by_folder(table)})
+    for table in rows_to_insert(spool, hits, part, actions):
+        counts.update({folder: rows.num_rows for folder, rows in rows_by_folder(table, partitions)})
     return counts
 
 

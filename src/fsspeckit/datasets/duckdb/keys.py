@@ -150,7 +150,7 @@ class SqlKeys:
         ):
             by_group.setdefault((file, group), {})[action] = count
             totals[action] += count
-        counted = {action: count for action, count in merged.counts.items() if action is not None}
+        counted = Counter({action: count for action, count in merged.counts.items() if action is not None})
         if self._actions.changes_matched and counted != totals:
             raise DatasetMergeError(
                 f"MERGE operation failed: it counted {_shown(counted)}, but the positions say {_shown(totals)}. "

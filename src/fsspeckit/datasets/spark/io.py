@@ -94,7 +94,7 @@ class SparkDatasetIO(DatasetIO[Any]):
 
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
-        target, path = self._target(data, path, table, key_columns)
+        target, path = self._target(data, path, table, strategy, key_columns)
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
         result = super().merge(data, path, strategy, key_columns, columns, **options)
         if target is not None:
@@ -113,12 +113,12 @@ class SparkDatasetIO(DatasetIO[Any]):
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
-        target, path = self._target(data, path, table, key_columns)
+        target, path = self._target(data, path, table, strategy, key_columns)
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
         return super().plan(data, path, strategy, key_columns, columns, **options)
 
     def _target(
-        self, data: Any, path: str | None, table: str | None, key_columns: Any
+        self, data: Any, path: str | None, table: str | None, strategy: str, key_columns: Any
     ) -> tuple[catalog.Table | None, str]:
         if table is None and path is not None:
             return None, path
@@ -126,7 +126,8 @@ class SparkDatasetIO(DatasetIO[Any]):
             raise ArgumentError("Pass either the path of the data set or the name of its table (table=), not both.")
         target = catalog.find_table(self.spark, table)
         catalog.check_keys(table, target, key_columns)
-        catalog.check_columns(self.spark, table, target, data)
+        if MergeStrategy.parse(strategy) is not MergeStrategy.DELETE:  # which needs only the key columns
+            catalog.check_columns(self.spark, table, target, data)
         return target, target.path
 
     @contextlib.contextmanager
