@@ -1,16 +1,17 @@
-"""Raw events land as JSON lines, are cleaned and deduplicated in Spark, and are upserted into a partitioned lake.
+"""Raw events land as JSON lines, are cleaned in Spark, and are merged into a partitioned lake.
 
-As a batch, or as a stream that takes each file exactly once:
+An event may come several times, be corrected, be withdrawn, or arrive late. The newest row of an event by `at` counts,
+also if one micro-batch has several of them. As a batch, or as a stream that takes each file exactly once:
 
     spark-submit examples/events_job.py --raw landing --lake lake/events
     spark-submit examples/events_job.py --raw landing --lake lake/events --stream --checkpoint checkpoints/events
 
-or all of it, with events made up for the purpose, in a folder of its own:
+or all of it, with sample events, in a folder of its own:
 
     spark-submit examples/events_job.py --demo /tmp/events-demo
 
-It runs under plain `python` too. Executors need fsspeckit in their Python: set PYSPARK_PYTHON accordingly, or make a
-zip by `fsspeckit ship fsspeckit.zip` and add `--py-files fsspeckit.zip`.
+It runs under plain `python` too. Executors need fsspeckit in their Python: set PYSPARK_PYTHON accordingly, or create a
+zip with `fsspeckit ship fsspeckit.zip` and add `--py-files fsspeckit.zip`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,13 @@ from fsspeckit import MergeResult
 from fsspeckit.datasets.spark import SparkDatasetIO
 
 KEYS = ["event_id"]
-RAW = "event_id string, user string, kind string, amount string, at string"
+RAW = "event_id string, user string, kind string, amount string, at string, withdrawn boolean"
+FEED: dict[str, Any] = {
+    "partition_columns": ["day"],
+    "delete_column": "withdrawn",
+    "sequence_by": "at",
+    "on_duplicates": "latest",
+}
 
 
 def clean(raw: Any) -> Any:
@@ -40,41 +48,35 @@ def clean(raw: Any) -> Any:
             F.lower("kind").alias("kind"),
             F.expr("try_cast(amount as decimal(12, 2))").alias("amount"),
             F.expr("try_cast(at as timestamp)").alias("at"),
+            "withdrawn",
         )
-        .where("event_id <> '' and at is not null and kind in ('view', 'buy', 'return')")
+        .where("event_id <> '' and at is not null and (withdrawn or kind in ('view', 'buy', 'return'))")
         .withColumn("day", F.to_date("at"))
     )
 
 
-def latest(events: Any) -> Any:
-    """One row per event: the last one said of it. A merge refuses two rows for one key rather than pick one."""
-    others = [F.col(name) for name in events.columns if name not in ("event_id", "at")]
-    last = F.max(F.struct("at", *others)).alias("last")
-    return events.groupBy("event_id").agg(last).select("event_id", "last.*").select(events.columns)
-
-
 def run_batch(spark: Any, raw: str, lake: str) -> MergeResult:
-    """Everything that lies in the landing folder, once."""
-    events = latest(clean(spark.read.schema(RAW).json(raw)))
-    return SparkDatasetIO(spark).merge(events, lake, "upsert", KEYS, partition_columns=["day"])
+    """Everything in the landing folder, once."""
+    events = clean(spark.read.schema(RAW).json(raw))
+    return SparkDatasetIO(spark).merge(events, lake, "upsert", KEYS, **FEED)
 
 
 def run_stream(spark: Any, raw: str, lake: str, checkpoint: str) -> None:
-    """What has landed since the last time, file by file, then stop; `trigger(processingTime=...)` would go on."""
-    merge = SparkDatasetIO(spark).foreach_batch(lake, KEYS, app_id="events", partition_columns=["day"])
+    """What has landed since the last run, then stop. `trigger(processingTime=...)` would continue."""
+    merge = SparkDatasetIO(spark).foreach_batch(lake, KEYS, app_id="events", **FEED)
     query = (
-        clean(spark.readStream.schema(RAW).option("maxFilesPerTrigger", 1).json(raw))
+        clean(spark.readStream.schema(RAW).json(raw))
         .writeStream.option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
-        .foreachBatch(lambda frame, number: merge(latest(frame), number))
+        .foreachBatch(merge)
         .start()
     )
     query.awaitTermination()
 
 
-def land(folder: Path, name: str, start: int, count: int, seed: int) -> None:
-    """Made-up events: some come twice, some are corrected, some are broken."""
-    chance, folder = random.Random(seed), folder
+def land(folder: Path, name: str, start: int, count: int, seed: int, withdrawn: Sequence[int] = ()) -> None:
+    """Sample events: some come twice, some correct others, some are broken, some are withdrawn."""
+    chance = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for number in range(start, start + count):
@@ -87,24 +89,28 @@ def land(folder: Path, name: str, start: int, count: int, seed: int) -> None:
         }
         lines += [event] * (2 if number % 10 == 0 else 1)
         lines += [{**event, "at": "yesterday"}] if number % 25 == 0 else []
+        if number in withdrawn:
+            lines.append({"event_id": event["event_id"], "at": event["at"].replace(":00Z", ":30Z"), "withdrawn": True})
     (folder / f"{name}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def demo(spark: Any, root: Path) -> dict[str, Any]:
-    """A batch, a stream over new files that correct some events, and the same stream again, which finds nothing."""
-    lake, checkpoint = str(root / "lake" / "events"), str(root / "checkpoint")
+    """A batch; a stream that corrects and withdraws events; then a file that arrives late and changes nothing."""
+    lake, checkpoint, landing = str(root / "lake" / "events"), str(root / "checkpoint"), root / "stream"
     land(root / "landing", "monday", 0, 500, seed=8)
     first = run_batch(spark, str(root / "landing"), lake)
-    land(root / "stream", "tuesday", 400, 200, seed=9)
-    land(root / "stream", "wednesday", 550, 100, seed=10)
-    run_stream(spark, str(root / "stream"), lake, checkpoint)
-    run_stream(spark, str(root / "stream"), lake, checkpoint)
+    land(landing, "tuesday", 400, 200, seed=9)
+    land(landing, "wednesday", 550, 100, seed=10, withdrawn=[560, 640])  # 550 to 599 are in both files
+    run_stream(spark, str(landing), lake, checkpoint)
+    land(landing, "late", 400, 50, seed=7)
+    run_stream(spark, str(landing), lake, checkpoint)
     events = SparkDatasetIO(spark).read(lake)
     (row,) = events.agg(F.count("*").alias("rows"), F.countDistinct("event_id").alias("keys")).collect()
     return {"batch": first.inserted, "rows": row["rows"], "keys": row["keys"], "corrected": corrected(events)}
 
 
 def corrected(events: Any) -> int:
+    """The events of Monday that Tuesday's file corrected."""
     return int(events.where("hour(at) > 8 and event_id < 'e000500'").count())
 
 
@@ -112,9 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--raw", help="folder in which JSON lines land")
     parser.add_argument("--lake", help="folder of the Parquet lake")
-    parser.add_argument("--stream", action="store_true", help="take what is new, exactly once")
-    parser.add_argument("--checkpoint", help="where the stream remembers how far it came")
-    parser.add_argument("--demo", metavar="FOLDER", help="make up events and show it all")
+    parser.add_argument("--stream", action="store_true", help="merge new files, each exactly once")
+    parser.add_argument("--checkpoint", help="folder of the stream's checkpoint")
+    parser.add_argument("--demo", metavar="FOLDER", help="create sample events and run everything")
     given = parser.parse_args()
     spark = SparkSession.builder.appName("events").getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -24,21 +24,26 @@ class Example(NamedTuple):
     code: str
     line: int
     prints: str | None
+    page: Path = README
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.name}, line {self.line}"
 
 
-def examples() -> Iterator[Example]:
+def examples(page: Path = README) -> Iterator[Example]:
     """Fenced blocks; a `text` block is what the one before it prints."""
-    text = README.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     found = list(FENCED.finditer(text))
     for block, following in zip(found, [*found[1:], None]):
         if block[1] != "text":
             prints = following[2] if following is not None and following[1] == "text" else None
-            yield Example(block[1], block[2], text.count("\n", 0, block.start()) + 2, prints)
+            yield Example(block[1], block[2], text.count("\n", 0, block.start()) + 2, prints, page)
 
 
 def run_python(example: Example, names: dict[str, Any]) -> str:
     said = io.StringIO()
-    code = compile("\n" * (example.line - 1) + example.code, str(README), "exec")
+    code = compile("\n" * (example.line - 1) + example.code, str(example.page), "exec")
     with contextlib.redirect_stdout(said):
         exec(code, names)
     return said.getvalue()
@@ -46,10 +51,13 @@ def run_python(example: Example, names: dict[str, Any]) -> str:
 
 def run_shell(example: Example) -> str:
     env = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    env["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), env["PATH"]]
+    )  # as if the environment were activated
     command = ["bash", "-euo", "pipefail", "-c", example.code]
     pipe = subprocess.PIPE
     done = subprocess.run(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=env, timeout=120)
-    assert done.returncode == 0, f"README, line {example.line}:\n{done.stdout}"
+    assert done.returncode == 0, f"{example.place}:\n{done.stdout}"
     return done.stdout
 
 
@@ -72,19 +80,24 @@ def _there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def run_all() -> None:
+def activated_path() -> str:
+    """As if the environment of this Python were activated."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def run_all(page: Path = README) -> None:
     names: dict[str, Any] = {"__name__": "readme"}
-    for example in filter(can_run, examples()):
+    for example in filter(can_run, examples(page)):
         said = run_python(example, names) if example.language == "python" else run_shell(example)
         if example.prints is not None:
-            assert normalized(said) == normalized(example.prints), f"README, line {example.line}:\n{said}"
+            assert normalized(said) == normalized(example.prints), f"{example.place}:\n{said}"
 
 
 @pytest.mark.slow
 def test_examples_run_and_print_what_the_readme_says(tmp_path: Path) -> None:
     """In a process of its own, as a reader would: Java never leaves the folder that it was started in."""
-    activated = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": activated, "PYTHONPATH": str(Path(__file__).parent)}
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PATH": activated_path(), "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-c", "import test_readme; test_readme.run_all()"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
