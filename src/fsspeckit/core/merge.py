@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -53,11 +53,9 @@ from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
     FileInfo,
-    Footer,
     Match,
     MergeStrategy,
     Profile,
-    Replace,
     Rewritten,
     RowOptions,
     Scan,
@@ -67,20 +65,16 @@ from fsspeckit.core.model import (
     WriteOptions,
 )
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.rewrite.files import new_name, rewrite_files
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
-from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
+from fsspeckit.core.write_changes import replacing, retype, write_changes
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
-
-# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
-_VERIFIED = 8
 
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
@@ -92,7 +86,7 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             with location.storage.syncing():
-                rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
+                rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
                 result = outcome.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -159,7 +153,7 @@ def write(
             columns = spool.columns_to_retype.union(added)
             others = files_of_other_types(target, files.shape, columns, added)
             session.stage(sorted({posixpath.dirname(f.path) for f in others}))
-            retyped = _retype(engine, location, spool, files, others, columns, added, _replacing(engine, location))
+            retyped = retype(engine, location, spool, files, others, columns, added, replacing(engine, location))
             if staged:
                 session.sync_staging()
         if not staged and (mode == "overwrite" or not infos):
@@ -285,113 +279,6 @@ def _plan_filters(
     profile = Profile(0, {}, 0, (), frozenset(), {})
     planned = Planned(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
     return planned, spool, Hits(spool.store, (), {})
-
-
-def _rewrite(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: Planned, session: Session
-) -> tuple[list[Rewritten], list[Staged]]:
-    """Write rewritten files and new rows into staging."""
-    request, counts = planned.request, planned.counts
-    if not counts:
-        return [], []
-    touched = planned.touched
-    folders = {posixpath.dirname(f.path) for f in [*touched, *planned.brought_along]}
-    staging = session.stage(sorted(folders | {""}))
-    files = _new_files(planned.target, planned.shape, staging, request)
-    if request.actions.replaces_target:
-        if not spool.rows:
-            return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
-        return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    how = _replacing(engine, location, request.replace)
-    jobs = _jobs(planned, files, how)
-    rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
-    written = {job.footer.path for job in jobs}
-    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
-    inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
-    done = {r.path for r in rewritten if r.staged or r.removed}
-    if done or inserted:
-        retyped, added = planned.retyped, planned.added
-        others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
-        rewritten += _retype(engine, location, spool, files, others, retyped, added, how)
-    if done and not inserted and not any(r.staged for r in rewritten):
-        left = [footer for footer in planned.target.files if footer.path not in done]
-        if ledger.entries(left) != files.ledger:  # no file would record what streams have committed
-            smallest = min(left, key=lambda footer: footer.info.size)
-            session.stage([posixpath.dirname(smallest.path)])
-            rewritten += _retype(engine, location, spool, files, [smallest], frozenset(), {}, how)
-    return rewritten, inserted
-
-
-def _retype(
-    engine: Engine,
-    location: Location,
-    spool: Spool,
-    files: NewFiles,
-    footers: Sequence[Footer],
-    columns: frozenset[str],
-    added: Mapping[str, Footer | None],
-    how: Replace,
-) -> list[Rewritten]:
-    """Rewrite files with the common type of some columns, and with columns that they lack; no row changes."""
-    jobs = [
-        Job(
-            footer,
-            changed_groups=(),
-            staging=files.staging,
-            staged=f"type-{number:05d}",
-            path=footer.path if how == "in_place" else new_name(footer.path),
-            template=files.template,
-            ledger=files.ledger,
-            retyped=columns,
-            added=added,
-            only_types=True,
-        )
-        for number, footer in enumerate(footers)
-    ]
-    nothing = Hits(spool.store, (), {})
-    return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
-
-
-def _replacing(engine: Engine, location: Location, requested: Replace | None = None) -> Replace:
-    return requested or (engine.replace if location.storage.renames_atomically else "new_file")
-
-
-def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
-    """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
-    emptied = planned.emptied
-    inserted = planned.counts.inserted or planned.counts.moved
-    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
-    kept = planned.touched_numbers[0] if keeps_no_file else None
-    numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
-    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
-
-
-def _job(planned: Planned, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
-    request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
-    return Job(
-        footer,
-        changed_groups=tuple(changed),
-        staging=files.staging,
-        staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else new_name(footer.path),
-        template=files.template,
-        as_new_files=request.options if request.rewrite_mode == "full" else None,
-        ledger=files.ledger,
-        verify_keys=number % _VERIFIED == 0,
-        retyped=planned.retyped,
-        added=planned.added,
-        deletes=any(rows.deleted for rows in changed.values()),
-        deleted_groups=frozenset(g for g, rows in changed.items() if rows.deleted == footer.row_groups[g].rows),
-        delete_missing=planned.deletes_missing(file),
-        row_filter=planned.row_filter,
-        keep_empty=keep_empty,
-    )
-
-
-def _new_files(target: Target, shape: Shape, staging: str, request: Request) -> NewFiles:
-    entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
-    partitions = partition_map(target, shape)
-    return NewFiles(shape, partitions, staging, request.options, layout, entries, request.actions)
 
 
 def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
