@@ -6,10 +6,10 @@
    are unified, and the source is cast to the unified schema. Partition columns are found in the paths.
 2. **Source.** Spool it (it is read twice and must give the same rows), profile it, refuse null and duplicate keys.
 3. **Plan.** Partition values and statistics prove for most row groups that they have no source key. Of the others only
-   the key columns are read and matched. Files in *other* partitions are matched too: a key there would move, and is
-   refused.
-4. **Rewrite.** Files with matched rows are merged row group by row group into staging; rows with new keys go to new
-   files. A file whose matched rows equal the source's is not rewritten. If the source has a value that the type of one
+   the key columns are read and matched. Files in *other* partitions are matched too: a key there would move. The
+   actions of the merge (`actions`) decide what happens to each matched row: it is updated, deleted, moved or kept.
+4. **Rewrite.** Files with rows to change are merged row group by row group into staging; rows with new keys go to new
+   files, and files that lose all rows are removed. A file whose matched rows equal the source's is not rewritten. If the source has a value that the type of one
    file cannot hold, all files take the common type of that column, since readers refuse a mixture. Files get the
    columns that they lack if a file that has them may come first.
 5. **Check and commit.** The rows in the staged footers must add up, and the target must not have changed. One journal
@@ -25,8 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from fsspeckit.core import results as outcome
-from fsspeckit.core import validate
+from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.dataset import ledger
@@ -44,7 +43,7 @@ from fsspeckit.core.dataset.target import (
 )
 from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
@@ -82,13 +81,13 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
     with engine.running() as engine, writing(location, request.lock_timeout) as session:
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
-            return outcome.unchanged(location, target, request)
+            return results.unchanged(location, target, request)
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             with location.storage.syncing():
                 rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
-                result = outcome.result(location, planned, rewritten, inserted, removed)
+                result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
                 if staged or removed:
                     session.sync_staging()
@@ -109,7 +108,7 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
             if not request.actions.replaces_target:
                 count = counts.inserted + counts.moved
                 new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
-            return outcome.describe(location, planned, new_rows)
+            return results.describe(location, planned, new_rows)
 
 
 def write(
@@ -160,7 +159,7 @@ def write(
             staged = files.write_empty(location, "")
         removed = list(infos) if mode == "overwrite" else _moved(retyped, infos)
         session.commit([*(s for r in retyped for s in r.staged), *staged], removed, infos)
-    return outcome.written(location, mode, staged, retyped, removed)
+    return results.written(location, mode, staged, retyped, removed)
 
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
@@ -236,7 +235,7 @@ def _scratch(session: Session) -> Scratch:
 
 def _plan(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[Planned, Spool, Hits]:
+) -> tuple[ExecutionPlan, Spool, Hits]:
     """Everything before the first write. Returns the spool too: it may have been reduced to one row per key."""
     if request.filters is not None:
         return _plan_filters(engine, location, spool, target, request)
@@ -262,14 +261,14 @@ def _plan(
         matched = key_set.match(location, scans)
     validate.no_moved_keys(matched.match, actions, shape.partitions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
-    planned = Planned(request, target, shape, source_rows, profile, pruned, matched.match)
+    planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
     validate.rows_to_insert(planned.counts.inserted, shape)
     return planned, spool, matched.hits
 
 
 def _plan_filters(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[Planned, Spool, Hits]:
+) -> tuple[ExecutionPlan, Spool, Hits]:
     """The plan of a delete by filters: which row groups have rows to delete, and how many."""
     zone, ignores_case = spool.shape.partition_timezone, engine.ignores_case
     row_filter = parse_filters(request.filters, target, zone, ignores_case=ignores_case)
@@ -277,11 +276,11 @@ def _plan_filters(
     groups = {path: {g: MatchedRows(deleted=n) for g, n in counts.items()} for path, counts in selected.items()}
     pruned = [Pruned((*scan.selected, *scan.read), scan.reason) for scan in scans]
     profile = Profile(0, {}, 0, (), frozenset(), {})
-    planned = Planned(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
+    planned = ExecutionPlan(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
     return planned, spool, Hits(spool.store, (), {})
 
 
-def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
+def _removed(planned: ExecutionPlan, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
     """The files that the commit removes: their rows are deleted, or in files with other names."""
     if planned.request.rewrite_mode == "full" and planned.counts:
         return [f.info for f in planned.touched]

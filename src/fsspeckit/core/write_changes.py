@@ -9,7 +9,7 @@ from fsspeckit.core.commit.session import Session
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map, template
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
 from fsspeckit.core.rewrite.files import new_name, rewrite_files
@@ -23,7 +23,7 @@ _VERIFIED = 8
 
 
 def write_changes(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: Planned, session: Session
+    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan, session: Session
 ) -> tuple[list[Rewritten], list[Staged]]:
     """Write rewritten files and new rows into staging."""
     request, counts = planned.request, planned.counts
@@ -57,7 +57,7 @@ def write_changes(
     return rewritten, inserted
 
 
-def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
+def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
     """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
     emptied = planned.emptied
     inserted = planned.counts.inserted or planned.counts.moved
@@ -67,7 +67,7 @@ def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
     return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
 
 
-def _job(planned: Planned, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
+def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
     request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
     return Job(
         footer,
