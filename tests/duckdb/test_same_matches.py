@@ -118,20 +118,23 @@ def hits(found: Hits) -> list[dict[str, Any]]:
     return list(found.read().sort_by(order).to_pylist())
 
 
-CONNECTION = duckdb.connect()
-
-
-def match_both(case: Case, native: bool) -> tuple[MatchResult, MatchResult, list[dict[str, Any]]]:
+def match_both(connection: Any, case: Case, native: bool) -> tuple[MatchResult, MatchResult, list[dict[str, Any]]]:
     """The results of DuckDB and of the index, which must be the same, and the hits."""
     with tempfile.TemporaryDirectory() as folder, spooled(case, folder) as (location, scans, spool):
         expected = IndexedKeys(spool, PyArrowEngine(), case.actions).match(location, scans)
-        with contextlib.closing(Workspace(CONNECTION)) as workspace:
+        with contextlib.closing(Workspace(connection)) as workspace:
             found = SqlKeys(workspace, spool, case.actions, native).match(location, scans)
         assert hits(found.hits) == hits(expected.hits)
         assert found.hits.files == expected.hits.files
         parts = found.hits.read().column("part").to_pylist()
         assert not case.spilled or parts == sorted(parts)
         return found, expected, hits(found.hits)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Any]:
+    with duckdb.connect() as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -147,7 +150,12 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("native", WAYS)
 @pytest.mark.parametrize("all_loaded", [True, False])
 def test_same_as_the_index(
-    native: bool, all_loaded: bool, small_chunks: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    native: bool,
+    all_loaded: bool,
+    connection: Any,
+    small_chunks: None,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     if all_loaded:
         monkeypatch.setattr(keys, "SMALL_SOURCE_ROWS", -1)
@@ -161,7 +169,7 @@ def test_same_as_the_index(
     @given(cases())
     def check(case: Case) -> None:
         note(str(case))
-        found, expected, _ = match_both(case, native)
+        found, expected, _ = match_both(connection, case, native)
         assert repr(found.match) == repr(expected.match), "the text, because NaN in samples is not equal to itself"
 
     check()
@@ -188,10 +196,10 @@ FEED = Case(
 
 
 @pytest.mark.parametrize("native", WAYS)
-def test_every_action(native: bool) -> None:
+def test_every_action(native: bool, connection: Any) -> None:
     """The numbers are ids. 1 and 3 have a row at home, so that only 6 moves; 4 is a delete row, which has no partition;
     5 is deleted, since the target's null is least; 9 is new."""
-    found, expected, rows = match_both(FEED, native)
+    found, expected, rows = match_both(connection, FEED, native)
     assert found.match == expected.match
     assert [(hit["file"], hit["row"] + 1, HitAction(hit["action"]).name) for hit in rows] == [
         (0, 1, "UPDATE"),
@@ -211,7 +219,7 @@ def test_every_action(native: bool) -> None:
 
 @pytest.mark.parametrize("column", ["UPDATE", "DELETE"])
 @native_only
-def test_counts_that_differ_from_the_positions(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_differ_from_the_positions(column: str, connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement's counts are checked: a row that it counted and that has no position stops the merge."""
     counted = keys._counted
 
@@ -222,11 +230,11 @@ def test_counts_that_differ_from_the_positions(column: str, monkeypatch: pytest.
 
     monkeypatch.setattr(keys, "_counted", one_more)
     with pytest.raises(DatasetMergeError, match=f"it counted .*{column}: .*but the positions say"):
-        match_both(FEED, native=True)
+        match_both(connection, FEED, native=True)
 
 
-def test_the_engine_chooses_the_way() -> None:
+def test_the_engine_chooses_the_way(connection: Any) -> None:
     with tempfile.TemporaryDirectory() as folder, spooled(FEED, folder) as (location, scans, spool):
-        engine = DuckDBEngine(duckdb.connect, use_merge=False)
+        engine = DuckDBEngine(lambda: connection, use_merge=False)
         with engine.keys(spool, FEED.actions) as key_set:
             assert key_set.match(location, scans).match.moved == 1

@@ -143,7 +143,7 @@ class SqlKeys:
     def _groups(self, rows: str, scans: Sequence[Scan], merged: _Merged) -> GroupCounts:
         """Matched rows by path and row group, checked against the counts of the statement."""
         by_group: dict[tuple[int, int], dict[int, int]] = {}
-        totals: Counter[int | None] = Counter()
+        totals: Counter[int] = Counter()
         for file, group, action, count in self._workspace.run(
             f"SELECT file_no, row_group, action, count(*) FROM ({rows}) WHERE file_no IS NOT NULL "
             "GROUP BY file_no, row_group, action ORDER BY file_no ASC, row_group ASC"
@@ -203,12 +203,12 @@ def _counted(returned: pa.Table) -> Counter[int | None]:
     return counts
 
 
-def _shown(counts: Mapping[int, int] | Mapping[int | None, int]) -> str:
+def _shown(counts: Mapping[int, int]) -> str:
     """
     >>> _shown({0: 2, 1: 1})
     'UPDATE: 2, DELETE: 1'
     """
-    return ", ".join(f"{HitAction(action).name}: {count}" for action, count in counts.items() if action is not None)
+    return ", ".join(f"{HitAction(action).name}: {count}" for action, count in counts.items())
 
 
 def _files_note(paths: Sequence[str]) -> str:
