@@ -22,7 +22,7 @@ def draw(suite: Suite, theme: str) -> str:
     height = 62 + each * -(-len(works) // 2)
     idle = f"; {suite.floor} merges nothing" if suite.suite == "local" else ""
     body = [
-        text(GAP, 26, f"Time of an upsert, in times of {suite.families()[0]}'s", 15, colours["ink"], bold=True),
+        text(GAP, 26, f"Time of a merge, in times of {suite.families()[0]}'s", 15, colours["ink"], bold=True),
         text(
             GAP,
             45,
@@ -39,7 +39,7 @@ def draw(suite: Suite, theme: str) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'font-family="-apple-system, Segoe UI, Helvetica, Arial, sans-serif" role="img" '
-            'aria-label="Time of an upsert beside that of others">',
+            'aria-label="Time of a merge beside that of others">',
             f'<rect width="{width}" height="{height}" fill="{colours["paper"]}"/>',
             *body,
             "</svg>\n",

@@ -1,4 +1,4 @@
-"""The programs that are compared. Each does the same upsert on plain Parquet files, or on a table made from them.
+"""The programs that are compared. Each does the same merge on plain Parquet files, or on a table made from them.
 
 A contender imports its libraries in its methods: its process loads no others, and libraries of another environment can
 be named here too.
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import by_hand
 import pyarrow as pa
 import pyarrow.parquet as pq
-from works import Work
+from works import OPERATION, SEQUENCE, Work
 
 
 class Contender:
@@ -38,6 +38,13 @@ class Contender:
         return sorted(map(str, folder.rglob("*.parquet")))
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "upsert": {"strategy": "upsert"},
+    "delete": {"strategy": "delete"},
+    "feed": {"strategy": "upsert", "delete_column": OPERATION, "delete_values": ["D"], "sequence_by": SEQUENCE},
+}
+
+
 class OursPyArrow(Contender):
     name = "fsspeckit, PyArrow"
     about = "`PyArrowDatasetIO().merge`"
@@ -46,7 +53,7 @@ class OursPyArrow(Contender):
     def merge(self, folder: Path, source: pa.Table, work: Work) -> None:
         from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
-        PyArrowDatasetIO().merge(source, str(folder), "upsert", list(work.lake.keys))
+        PyArrowDatasetIO().merge(source, str(folder), key_columns=list(work.lake.keys), **OPTIONS[work.kind])
 
 
 class OursDuckDB(Contender):
@@ -57,7 +64,7 @@ class OursDuckDB(Contender):
     def merge(self, folder: Path, source: pa.Table, work: Work) -> None:
         from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 
-        DuckDBDatasetIO().merge(source, str(folder), "upsert", list(work.lake.keys))
+        DuckDBDatasetIO().merge(source, str(folder), key_columns=list(work.lake.keys), **OPTIONS[work.kind])
 
 
 class Plan(Contender):
@@ -94,7 +101,8 @@ class ReadAndWrite(Contender):
 class Polars(Contender):
     name = "Polars by hand"
     about = (
-        "per touched file, found by statistics: read, left join, write beside and rename; nothing is synced or locked"
+        "per touched file, found by statistics: read, left join (anti join to delete), write beside and rename; "
+        "nothing is synced or locked"
     )
     packages = ("polars",)
 
@@ -104,7 +112,7 @@ class Polars(Contender):
 
 class DuckDB(Contender):
     name = "DuckDB by hand"
-    about = "the same in SQL: per touched file a left join by `COPY`"
+    about = "the same in SQL: per touched file a join by `COPY`"
     packages = ("duckdb",)
 
     def merge(self, folder: Path, source: pa.Table, work: Work) -> None:
@@ -133,7 +141,14 @@ class DeltaStreamed(Contender):
         on = [*work.lake.keys, "day"] if work.lake.days else work.lake.keys
         predicate = " AND ".join(f"t.{name} = s.{name}" for name in on)
         merge = DeltaTable(str(folder)).merge(source, predicate, "s", "t", streamed_exec=self.streamed)
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        if work.kind == "delete":
+            merge.when_matched_delete().execute()
+        elif work.kind == "feed":
+            deletes, newer = f"s.{OPERATION} = 'D'", f"s.{SEQUENCE} >= t.{SEQUENCE}"
+            merge = merge.when_matched_delete(f"{deletes} AND {newer}").when_matched_update_all(newer)
+            merge.when_not_matched_insert_all(f"s.{OPERATION} <> 'D'").execute()
+        else:
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def files(self, folder: Path) -> list[str]:
         from deltalake import DeltaTable
@@ -149,12 +164,17 @@ class DeltaPruned(DeltaStreamed):
 
 class Iceberg(Contender):
     name = "PyIceberg"
-    about = "`Table.upsert`, with a catalog in SQLite, on a table to which the files were added by `add_files`"
+    about = (
+        "`Table.upsert` or `Table.delete`, with a catalog in SQLite, on a table to which the files were added by "
+        "`add_files`"
+    )
     packages = ("pyiceberg",)
 
     def unfit(self, work: Work) -> str | None:
         if work.lake.days:
             return "`add_files` takes no values from the names of folders"
+        if work.kind == "feed":
+            return "`upsert` has neither deletes nor conditions"
         return None
 
     def _catalog(self, folder: Path) -> Any:
@@ -171,7 +191,13 @@ class Iceberg(Contender):
         )
 
     def merge(self, folder: Path, source: pa.Table, work: Work) -> None:
-        self._catalog(folder).load_table("bench.lake").upsert(source, list(work.lake.keys))
+        from pyiceberg.expressions import In
+
+        table, keys = self._catalog(folder).load_table("bench.lake"), list(work.lake.keys)
+        if work.kind == "delete":
+            table.delete(In(keys[0], source[keys[0]].to_pylist()))
+        else:
+            table.upsert(source, keys)
 
     def files(self, folder: Path) -> list[str]:
         tasks = list(self._catalog(folder).load_table("bench.lake").scan().plan_files())
@@ -186,6 +212,9 @@ class Peer(Contender):
     )
     packages = ("fsspeckit",)
     elsewhere = True
+
+    def unfit(self, work: Work) -> str | None:
+        return "its merge has no deletes" if work.kind != "upsert" else None
 
     def merge(self, folder: Path, source: pa.Table, work: Work) -> None:
         from loguru import logger

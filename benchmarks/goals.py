@@ -78,6 +78,23 @@ GOALS += [
     for part in ("5 of 50 files", "all 50 files", "1 column of 9", "zstd, all 50 files")
     for peer in (MERGE, COPYING, READING)
 ]
+# Deletes and change feeds: ahead of everyone who does the same. PyIceberg has deletes only.
+DELETES, FEED, ERASED = (
+    "10,000 deletes in 5 of 50 files",
+    "feed with deletes, all 50 files",
+    "100 keys erased from 2,000 files",
+)
+GOALS += [
+    Goal("local", work, peer, 1.0)
+    for work in (DELETES, FEED, ERASED)
+    for peer in (DELTA, POLARS, "DuckDB by hand", "PyIceberg")
+    if (work, peer) != (FEED, "PyIceberg")
+]
+GOALS += [
+    Goal("spark", work, peer, 1.0)
+    for work in (DELETES, FEED, ERASED)
+    for peer in (MERGE, f"{MERGE} with deletion vectors", COPYING, READING, "read-join-overwrite")
+]
 PEAKS = {"local": {"fsspeckit, PyArrow": 400.0, "fsspeckit, DuckDB": 600.0}}
 
 

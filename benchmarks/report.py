@@ -118,7 +118,7 @@ def picture(suite: Suite, folder: str) -> list[str]:
     return [
         "<picture>",
         f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}{chart_name(suite, "dark")}">',
-        f'  <img alt="Time of an upsert, ours and others" src="{folder}{chart_name(suite, "light")}">',
+        f'  <img alt="Time of a merge, ours and others" src="{folder}{chart_name(suite, "light")}">',
         "</picture>",
         "",
     ]

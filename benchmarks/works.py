@@ -1,9 +1,9 @@
-"""The works of the benchmark: lakes of plain Parquet files and the rows to upsert, reproducible by seeds.
+"""The works of the benchmark: lakes of plain Parquet files and the rows to merge, reproducible by seeds.
 
 A file has 200,000 rows of nine columns unless said otherwise: a key, two integers, two doubles, a name of high and a
 city of low cardinality, a timestamp and a flag; snappy, one row group. PyArrow writes most lakes, without nulls and
 without page indexes. Two lakes look like users' lakes: Polars and DuckDB write them with their own defaults, one value
-in twenty is null, and a file has two row groups. The expected rows after the upsert are computed here, from the
+in twenty is null, and a file has two row groups. The expected rows after the merge are computed here, from the
 generated rows, and not by any contender.
 """
 
@@ -25,6 +25,11 @@ CITIES = pa.array([f"city {n}" for n in range(50)])
 PER_STORE = 1_000
 # One value in so many is null in lakes that PyArrow did not write; none in the key.
 NULL_EVERY = 20
+# A feed has one change a key. Of the changes of existing rows, one in so many deletes its row, and one in so many is
+# older than its row and must change nothing. Some are both. Deletes have values in these columns only, and in the key.
+DELETE_EVERY, OLDER_EVERY = 5, 9
+OPERATION, SEQUENCE = "op", "sold_at"
+DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -56,15 +61,19 @@ class Lake:
 
 @dataclass(frozen=True)
 class Work:
-    """`updates` rows that lie in `touched` files evenly, in one row group of each; `inserts` rows with new keys."""
+    """`matched` rows of the lake, evenly in `touched` files and in one row group of each; `inserts` rows with new keys.
+
+    An upsert replaces the matched rows, a delete removes them, and a feed does both.
+    """
 
     name: str
     about: str
     lake: Lake
     touched: int
-    updates: int
+    matched: int
     inserts: int
     changed: tuple[str, ...] = ()
+    kind: Literal["upsert", "delete", "feed"] = "upsert"
 
     def touched_files(self) -> list[int]:
         return [i * self.lake.files // self.touched for i in range(self.touched)]
@@ -74,14 +83,15 @@ class Work:
         lake, touched = self.lake, self.touched
         files = max(50, int(lake.files * scale)) if lake.files > 100 else lake.files
         rows = max(100 * lake.groups, int(lake.rows * scale))
-        updates = max(touched, int(self.updates * scale))
+        matched = max(touched, int(self.matched * scale))
         inserts = int(self.inserts * scale) or min(self.inserts, 1)
-        return replace(self, lake=replace(lake, files=files, rows=rows), updates=updates, inserts=inserts)
+        return replace(self, lake=replace(lake, files=files, rows=rows), matched=matched, inserts=inserts)
 
     def small(self) -> Work:
         """Just enough to import and start all that a contender needs."""
         rows = 100 * self.lake.groups
-        return replace(self, lake=replace(self.lake, files=3, rows=rows), touched=1, updates=10, inserts=10)
+        inserts = 0 if self.kind == "delete" else 10
+        return replace(self, lake=replace(self.lake, files=3, rows=rows), touched=1, matched=10, inserts=inserts)
 
 
 PLAIN = Lake("plain", 50, 200_000)
@@ -126,6 +136,17 @@ WORKS = [
     Work("DuckDB's lake, 5 of 50 files", f"snappy, nulls, two row groups; {USUAL}", DUCKDB, 5, 10_000, 1_000),
     Work("DuckDB's lake, all 50 files", f"the same; {USUAL}", DUCKDB, 50, 10_000, 1_000),
     Work("DuckDB's lake, 1 column of 9", f"the same, all files; {USUAL}", DUCKDB, 50, 10_000, 1_000, ("quantity",)),
+    Work("10,000 deletes in 5 of 50 files", "by key", PLAIN, 5, 10_000, 0, kind="delete"),
+    Work(
+        "feed with deletes, all 50 files",
+        "7,200 updates, 1,800 deletes, 1,000 inserts; 1,000 of them are older than the row and change nothing",
+        PLAIN,
+        50,
+        9_000,
+        1_000,
+        kind="feed",
+    ),
+    Work("100 keys erased from 2,000 files", "of 2,000 rows, 100 touched; by key", MANY, 100, 100, 0, kind="delete"),
 ]
 
 
@@ -239,23 +260,48 @@ def build_source(work: Work, path: Path) -> Sums:
     lake, parts, gain = work.lake, [], Sums()
     for order, file in enumerate(work.touched_files()):
         old = lake.rows_of(file).take(chosen_rows(work, order, file))
-        new = make_rows(lake, ids_of(lake, old), CHANGES + file)
-        for name in set(old.column_names) - set(work.changed or old.column_names):
-            new = new.set_column(new.column_names.index(name), name, old[name])
-        gain += sums(lake, new) - sums(lake, old)
+        new, gained = changes_of(work, old, make_rows(lake, ids_of(lake, old), CHANGES + file))
+        gain += gained
         parts.append(with_days(lake, new, np.full(new.num_rows, file)))
     first = lake.files * lake.rows
     added = make_rows(lake, np.arange(first, first + work.inserts), CHANGES - 1)
     gain += sums(lake, added)
-    parts.append(with_days(lake, added, np.arange(work.inserts)))
+    if work.kind == "feed":
+        added = added.append_column(OPERATION, pa.array(["I"] * work.inserts, pa.string()))
+    if work.kind != "delete":
+        parts.append(with_days(lake, added, np.arange(work.inserts)))
     pq.write_table(pa.concat_tables(parts).combine_chunks(), path)
     return gain
+
+
+def changes_of(work: Work, old: pa.Table, new: pa.Table) -> tuple[pa.Table, Sums]:
+    """Source rows for these rows of the lake, and what they add to the sums of the lake."""
+    lake = work.lake
+    if work.kind == "delete":
+        return old.select(lake.keys), Sums() - sums(lake, old)
+    if work.kind == "feed":
+        return feed_of(lake, old, new)
+    for name in set(old.column_names) - set(work.changed or old.column_names):
+        new = new.set_column(new.column_names.index(name), name, old[name])
+    return new, sums(lake, new) - sums(lake, old)
+
+
+def feed_of(lake: Lake, old: pa.Table, new: pa.Table) -> tuple[pa.Table, Sums]:
+    numbers = np.arange(old.num_rows)
+    deleted, older = numbers % DELETE_EVERY == 0, numbers % OLDER_EVERY == 0
+    taken = pa.array(~older)
+    gain = sums(lake, new.filter(pa.array(~older & ~deleted))) - sums(lake, old.filter(taken))
+    moments = pa.array(old[SEQUENCE].cast(pa.int64()).to_numpy() + np.where(older, -DAY, DAY), pa.timestamp("us"))
+    new = new.set_column(new.column_names.index(SEQUENCE), SEQUENCE, moments)
+    for name in set(new.column_names) - {*lake.keys, SEQUENCE}:
+        new = new.set_column(new.column_names.index(name), name, pc.if_else(pa.array(deleted), None, new[name]))
+    return new.append_column(OPERATION, pa.array(np.where(deleted, "D", "U"))), gain
 
 
 def chosen_rows(work: Work, order: int, file: int) -> pa.Array:
     """Positions of rows to replace, in one row group of the file."""
     group = work.lake.rows // work.lake.groups
-    count = work.updates // work.touched + (order < work.updates % work.touched)
+    count = work.matched // work.touched + (order < work.matched % work.touched)
     chosen = np.random.default_rng(CHANGES + file).choice(group, min(count, group), replace=False)
     return pa.array(np.sort(chosen) + file % work.lake.groups * group)
 

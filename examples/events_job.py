@@ -78,7 +78,7 @@ def land(folder: Path, name: str, start: int, count: int, seed: int, withdrawn: 
     """Sample events: some come twice, some correct others, some are broken, some are withdrawn."""
     chance = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    lines = []
+    lines: list[dict[str, Any]] = []
     for number in range(start, start + count):
         event = {
             "event_id": f"e{number:06d}",

@@ -99,6 +99,7 @@ def test_nobody_asks_for_the_name_of_a_strategy() -> None:
     assert {path: found for path, found in names.items() if found} == {
         "datasets/io.py": ["strategy == MergeStrategy.DELETE", "MergeStrategy.DELETE", "strategy not in reducing"],
         "datasets/spark/datasource.py": ["options.strategy != MergeStrategy.DELETE", "MergeStrategy.DELETE"],
+        "datasets/spark/io.py": ["MergeStrategy.DELETE"],
         "datasets/row_options.py": ["strategy is MergeStrategy.DELETE", "MergeStrategy.DELETE"],
         "cli/commands.py": ["command.strategy in ('update', 'delete')"],
         "report/summary.py": ["report.strategy != 'delete'"],

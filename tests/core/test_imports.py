@@ -72,6 +72,7 @@ LAYERS = [
     {"commit"},
     {"engine"},
     {"local_engine", "execution_plan"},
+    {"write_changes"},
     {"merge", "results", "incremental"},
 ]
 

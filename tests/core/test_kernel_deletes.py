@@ -1,4 +1,4 @@
-"""The kernel deletes rows: row groups have fewer of them, and what is deleted is in no byte of the new file."""
+"""The kernel deletes rows: row groups have fewer of them. `test_kernel_erased.py` looks for what is left of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -89,70 +87,20 @@ def check_bounds(path: Path) -> None:
             assert statistics.null_count in (None, len(column) - len(values))
 
 
-# -- erased means erased
-
-SECRET = "Bertholdine"
+# -- what is copied
 
 
-def rows_with_secret(wrap: Callable[[list[str | None]], Any] = list) -> pa.Table:
-    """The secret is in row 7 only, in the first of three row groups."""
-    values: list[str | None] = [SECRET if i == 7 else ("Anna", "Carl", None)[i % 3] for i in range(60)]
-    return pa.table({"id": pa.array(range(60)), "name": wrap(values), "x": pa.array([None, *range(59)])})
+def rows() -> pa.Table:
+    names = [("Anna", "Carl", None)[i % 3] for i in range(60)]
+    return pa.table({"id": pa.array(range(60)), "name": names, "x": pa.array([None, *range(59)])})
 
 
 def by_pyarrow(table: pa.Table, **options: Any) -> Callable[[Path], None]:
     return lambda path: pq.write_table(table, path, **{"row_group_size": 20, "compression": "none", **options})
 
 
-def categories(values: list[str | None]) -> pa.Array:
-    return pa.array(values).dictionary_encode()
-
-
-def nested(values: list[str | None]) -> pa.Array:
-    return pa.array([{"all": [v, None]} for v in values])
-
-
-SECRETS: dict[str, Callable[[Path], None]] = {
-    "dictionary": by_pyarrow(rows_with_secret()),
-    "plain": by_pyarrow(rows_with_secret(), use_dictionary=False, write_page_index=True, data_page_size=16),
-    "page index": by_pyarrow(rows_with_secret(), write_page_index=True),
-    "nested": by_pyarrow(rows_with_secret(nested), write_page_index=True),
-    "categories": by_pyarrow(rows_with_secret(categories)),
-    "categories without a schema": by_pyarrow(rows_with_secret(categories), store_schema=False),
-    "nested categories": by_pyarrow(
-        rows_with_secret(lambda values: pa.StructArray.from_arrays([categories(values)], ["c"]))
-    ),
-    "pandas": lambda path: (
-        rows_with_secret()
-        .to_pandas()
-        .astype({"name": "category"})
-        .to_parquet(path, row_group_size=20, compression=None)
-    ),
-    "polars": lambda path: pl.from_arrow(rows_with_secret(categories)).write_parquet(
-        path, row_group_size=20, compression="uncompressed"
-    ),
-    "duckdb": lambda path: duckdb.from_arrow(rows_with_secret()).write_parquet(str(path), compression="uncompressed"),
-}
-
-
-@pytest.mark.parametrize("splices", [True, False])
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_deleted_value_is_in_no_byte_of_the_new_file(path: Path, name: str, splices: bool) -> None:
-    """PyArrow and Polars write the whole dictionary of a column into every row group."""
-    SECRETS[name](path)
-    if not splices:
-        edit_footer(path, cannot_be_copied)
-    assert SECRET.encode() in path.read_bytes()
-    done = delete(path, {0: [7]})
-    assert done.spliced is splices
-    new = new_file(path)
-    assert SECRET.encode() not in new.read_bytes()
-    before = read_pyarrow(path)
-    assert read_pyarrow(new) == before[:7] + before[8:]
-
-
 def test_row_groups_without_deletes_are_copied(path: Path) -> None:
-    by_pyarrow(rows_with_secret())(path)
+    by_pyarrow(rows())(path)
     chunks = [pq.read_metadata(path).row_group(group).column(c) for group in (1, 2) for c in range(3)]
     assert delete(path, {0: [7]}).copied == sum(chunk.total_compressed_size for chunk in chunks)
 
@@ -162,7 +110,7 @@ def test_row_groups_without_deletes_are_copied(path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["spliced", "re-encoded", "as new files"])
 def test_a_file_that_loses_all_rows_is_removed(path: Path, way: str) -> None:
-    by_pyarrow(rows_with_secret())(path)
+    by_pyarrow(rows())(path)
     if way == "re-encoded":
         edit_footer(path, cannot_be_copied)
     job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}
@@ -172,7 +120,7 @@ def test_a_file_that_loses_all_rows_is_removed(path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["re-encoded", "as new files"])
 def test_rows_are_deleted_from_files_that_are_written_whole(path: Path, way: str) -> None:
-    by_pyarrow(rows_with_secret(), write_page_index=True)(path)
+    by_pyarrow(rows(), write_page_index=True)(path)
     if way == "re-encoded":
         edit_footer(path, cannot_be_copied)
     job: dict[str, Any] = {"as_new_files": WriteOptions()} if way == "as new files" else {}

@@ -9,18 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import fsspeckit
 
 Row = tuple[int, str, str]  # id, x, partition
 
 FILES = [f"p={p}/f{f}.parquet" for p in (1, 2) for f in range(3)]
-
-# What `merge` does not take yet is skipped here and runs when it does.
-HAS_ROW_CHANGES = hasattr(fsspeckit, "delete")
-_merge: Any = fsspeckit.merge
-NEEDED = pytest.mark.skipif(not HAS_ROW_CHANGES, reason="this version has no deletes, change feeds and moves")
 
 
 def ids_of(file: str) -> list[int]:
@@ -66,11 +60,11 @@ MOVED = [*((key, 2) for key in ids_of("p=1/f1.parquet")), (210, 1), (211, 2), (2
 
 
 def delete(lake: str, **options: Any) -> object:
-    return _merge(pa.table({"id": DELETED}), lake, strategy="delete", key_columns=["id"], **options)
+    return fsspeckit.merge(pa.table({"id": DELETED}), lake, strategy="delete", key_columns=["id"], **options)
 
 
 def feed(lake: str, **options: Any) -> object:
-    return _merge(
+    return fsspeckit.merge(
         pa.Table.from_pylist(FEED, _FEED_SCHEMA),
         lake,
         strategy="upsert",
@@ -85,7 +79,7 @@ def feed(lake: str, **options: Any) -> object:
 
 def move(lake: str, **options: Any) -> object:
     source = pa.table({"id": [key for key, _ in MOVED], "x": ["moved"] * len(MOVED), "p": [p for _, p in MOVED]})
-    return _merge(source, lake, strategy="upsert", key_columns=["id"], on_move="move", **options)
+    return fsspeckit.merge(source, lake, strategy="upsert", key_columns=["id"], on_move="move", **options)
 
 
 def _new() -> dict[str, list[Row]]:
@@ -101,4 +95,4 @@ def _new() -> dict[str, list[Row]]:
 
 OPERATIONS: dict[str, Callable[..., object]] = {"delete": delete, "feed": feed, "move": move}
 NEW = _new()
-CASES = [pytest.param(name, marks=NEEDED) for name in OPERATIONS]
+CASES = list(OPERATIONS)

@@ -257,9 +257,7 @@ DEATHS_OF_ROW_CHANGES = {
 }
 
 
-@pytest.mark.parametrize(
-    "death", [*DEATHS, *(pytest.param(d, marks=row_changes.NEEDED) for d in DEATHS_OF_ROW_CHANGES)]
-)
+@pytest.mark.parametrize("death", [*DEATHS, *DEATHS_OF_ROW_CHANGES])
 def test_recovery_killed_at_every_call(scene: Scene, death: str) -> None:
     """Recovery may die as well, and the recovery of that, until one gets through."""
     operation, method, name = (DEATHS | DEATHS_OF_ROW_CHANGES)[death]

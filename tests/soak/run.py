@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 
 from crash.dying import with_tests_on_path
 from crash.lakes import litter
-from crash.row_changes import HAS_ROW_CHANGES
 from fsspeckit.api import recover
 from soak.readers import text_of
 from soak.worker import COUNTS, SCHEMA, Operation
@@ -38,7 +37,7 @@ KEYS = 120
 PARTITIONS = 4
 STRATEGIES = ("insert", "update", "upsert", "upsert", "upsert", "full_merge", "deduplicate", "append", "overwrite")
 # Operations of the model's own names: a change feed with deletes and late rows, rows that move, whole partitions gone.
-ROW_CHANGES = ("delete", "feed", "feed", "move", "move", "empty a partition") if HAS_ROW_CHANGES else ()
+ROW_CHANGES = ("delete", "feed", "feed", "move", "move", "empty a partition")
 FEED = {"delete_column": "op", "delete_values": ["D"], "sequence_by": "n", "on_duplicates": "latest"}
 Model = dict[int, tuple[int, int]]  # key -> the number that a row of it carries, and its partition
 
@@ -181,7 +180,9 @@ class Soak:
         drawn = self.chance.choice([*STRATEGIES, *ROW_CHANGES])
         fate = self.chance.choice(["live", "kill", "kill", "kill", "fail"])
         recorded = self.chance.random() < 0.7
-        strategy, more = {"feed": ("upsert", FEED), "move": ("upsert", {"on_move": "move"})}.get(drawn, (drawn, {}))
+        options: dict[str, dict[str, Any]] = {"feed": FEED, "move": {"on_move": "move"}}
+        more = options.get(drawn, {})
+        strategy = "upsert" if more else drawn
         return Operation(
             str(self.lake),
             self._rows(drawn),

@@ -19,14 +19,13 @@ from typing import Any
 import pyarrow as pa
 
 from crash.dying import Killer
-from crash.row_changes import HAS_ROW_CHANGES
 from fsspeckit.api import dataset_io
 from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
 from fsspeckit.core.storage import LocalStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.string()), ("n", pa.int64()), ("p", pa.int64())])
 _COLUMNS = SCHEMA.append(pa.field("op", pa.string()))
-COUNTS = ("inserted", "updated", "deleted", *(("skipped", "moved") if HAS_ROW_CHANGES else ()))
+COUNTS = ("inserted", "updated", "deleted", "skipped", "moved")
 
 
 @dataclass(frozen=True)

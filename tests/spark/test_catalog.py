@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import fsspeckit
-from crash import row_changes
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
@@ -122,7 +121,6 @@ def test_a_partition_that_lies_elsewhere_stays_in_the_catalog(spark: Any, kept: 
     assert (99, "x", "far") in seen(spark, kept)
 
 
-@row_changes.NEEDED
 def test_a_merge_that_deletes_all_rows_of_a_partition(spark: Any, io: SparkDatasetIO, kept: str) -> None:
     keys: Any = spark.range(1, 40, 2)
     merge: Any = io.merge

@@ -257,6 +257,41 @@ def test_a_large_source_does_what_a_small_one_does(large: Any, tmp_path: Path, s
     assert multiset(rows(lakes[0])) == multiset(rows(lakes[1]))
 
 
+ROW_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "feed": ("upsert", {"delete_column": "op", "delete_values": ["D"], "sequence_by": ["ts"], "on_move": "move"}),
+    "some columns": ("update", {"update_columns": ["x"], "sequence_by": ["ts"]}),
+    "missing rows": ("upsert", {"delete_missing": "partitions", "sequence_by": ["ts"], "on_move": "move"}),
+    "delete": ("delete", {"sequence_by": ["ts"]}),
+}
+
+
+@pytest.mark.parametrize("case", ROW_OPTIONS)
+def test_options_about_rows_with_a_large_source(large: Any, tmp_path: Path, case: str) -> None:
+    """Several changes of each key; rows that are newer, older, in another partition, or nowhere; null keys."""
+    strategy, options = ROW_OPTIONS[case]
+    files = {}
+    for i, p in ((i, p) for i in range(3) for p in range(3)):
+        ids = [*range(100 * i + 10 * p, 100 * i + 10 * p + 9), None]
+        times = [None if n == 5 else 50 + n for n in range(10)]
+        files[f"part={p}/f{i}.parquet"] = pa.table({"id": ids, "x": [f"{p}"] * 10, "ts": times})
+    ids = [*range(0, 30, 2), *range(105, 130, 3), *range(300, 340)]
+    home = [i % 100 // 10 % 3 for i in ids]
+    source = pa.table({"id": ids, "x": [f"n{i}" for i in ids], "ts": [49 + i % 12 for i in ids], "part": home})
+    moved = pa.array([(p + (i % 6 == 0)) % 3 for i, p in zip(ids, home, strict=True)]) if "on_move" in options else home
+    source = source.set_column(3, "part", pa.array(moved))
+    older = source.set_column(1, "x", pa.array(["older"] * len(ids)))
+    source = pa.concat_tables([older.set_column(2, "ts", pa.array([0] * len(ids))), source])
+    if "delete_column" in options:
+        source = source.append_column("op", pa.array(["D" if n % 4 == 3 else "U" for n in range(source.num_rows)]))
+    results, lakes = [], [write_lake(tmp_path / name, files) for name in ("spark", "arrow")]
+    for io, path in zip((SparkDatasetIO(large), PyArrowDatasetIO()), lakes, strict=True):
+        results.append(io.merge(source, path, strategy, ["id"], on_duplicates="latest", **options))  # type: ignore[arg-type]
+    counts = [(r.inserted, r.updated, r.deleted, r.skipped, r.moved, r.changed) for r in results]
+    assert counts[0] == counts[1]
+    assert results[0].skipped and (results[0].moved > 0) == ("on_move" in options)
+    assert multiset(rows(lakes[0])) == multiset(rows(lakes[1]))
+
+
 def test_refusals_of_a_large_source(large: Any, tmp_path: Path) -> None:
     files = {f"part={p}/f.parquet": pa.table({"id": range(10 * p, 10 * p + 10), "x": ["o"] * 10}) for p in range(3)}
     lake = write_lake(tmp_path / "lake", files)

@@ -49,7 +49,7 @@ def test_the_five_strategies() -> None:
         "full_merge",
         "deduplicate",
     ]
-    assert [name for name, a in actions.items() if a.incremental] == ["insert", "update", "upsert"]
+    assert [name for name, a in actions.items() if a.incremental] == ["insert", "update", "upsert", "delete"]
 
 
 def test_no_engine_has_a_flow_of_its_own() -> None:

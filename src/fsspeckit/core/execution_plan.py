@@ -101,7 +101,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Planned:
+class ExecutionPlan:
     """Everything that is known before the first byte is written."""
 
     request: Request

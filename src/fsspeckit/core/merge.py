@@ -6,12 +6,12 @@
    are unified, and the source is cast to the unified schema. Partition columns are found in the paths.
 2. **Source.** Spool it (it is read twice and must give the same rows), profile it, refuse null and duplicate keys.
 3. **Plan.** Partition values and statistics prove for most row groups that they have no source key. Of the others only
-   the key columns are read and matched. Files in *other* partitions are matched too: a key there would move, and is
-   refused.
-4. **Rewrite.** Files with matched rows are merged row group by row group into staging; rows with new keys go to new
-   files. A file whose matched rows equal the source's is not rewritten. If the source has a value that the type of one
-   file cannot hold, all files take the common type of that column, since readers refuse a mixture. Files get the
-   columns that they lack if a file that has them may come first.
+   the key columns are read and matched. Files in *other* partitions are matched too: a key there would move. The
+   actions of the merge (`actions`) decide what happens to each matched row: it is updated, deleted, moved or kept.
+4. **Rewrite.** Files with rows to change are merged row group by row group into staging; rows with new keys go to new
+   files, and files that lose all rows are removed. A file whose matched rows equal the source's is not rewritten. If
+   the source has a value that the type of one file cannot hold, all files take the common type of that column, since
+   readers refuse a mixture. Files get the columns that they lack if a file that has them may come first.
 5. **Check and commit.** The rows in the staged footers must add up, and the target must not have changed. One journal
    commits all files.
 """
@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from fsspeckit.core import results as outcome
-from fsspeckit.core import validate
+from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.dataset import ledger
@@ -44,7 +43,7 @@ from fsspeckit.core.dataset.target import (
 )
 from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
@@ -53,11 +52,9 @@ from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
     FileInfo,
-    Footer,
     Match,
     MergeStrategy,
     Profile,
-    Replace,
     Rewritten,
     RowOptions,
     Scan,
@@ -67,20 +64,16 @@ from fsspeckit.core.model import (
     WriteOptions,
 )
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.rewrite.files import new_name, rewrite_files
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
-from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
+from fsspeckit.core.write_changes import replacing, retype, write_changes
 
 __all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
-
-# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
-_VERIFIED = 8
 
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
@@ -88,13 +81,13 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
     with engine.running() as engine, writing(location, request.lock_timeout) as session:
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
-            return outcome.unchanged(location, target, request)
+            return results.unchanged(location, target, request)
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             with location.storage.syncing():
-                rewritten, inserted = _rewrite(engine, location, spool, hits, planned, session)
+                rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
-                result = outcome.result(location, planned, rewritten, inserted, removed)
+                result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
                 if staged or removed:
                     session.sync_staging()
@@ -115,7 +108,7 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
             if not request.actions.replaces_target:
                 count = counts.inserted + counts.moved
                 new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
-            return outcome.describe(location, planned, new_rows)
+            return results.describe(location, planned, new_rows)
 
 
 def write(
@@ -159,14 +152,14 @@ def write(
             columns = spool.columns_to_retype.union(added)
             others = files_of_other_types(target, files.shape, columns, added)
             session.stage(sorted({posixpath.dirname(f.path) for f in others}))
-            retyped = _retype(engine, location, spool, files, others, columns, added, _replacing(engine, location))
+            retyped = retype(engine, location, spool, files, others, columns, added, replacing(engine, location))
             if staged:
                 session.sync_staging()
         if not staged and (mode == "overwrite" or not infos):
             staged = files.write_empty(location, "")
         removed = list(infos) if mode == "overwrite" else _moved(retyped, infos)
         session.commit([*(s for r in retyped for s in r.staged), *staged], removed, infos)
-    return outcome.written(location, mode, staged, retyped, removed)
+    return results.written(location, mode, staged, retyped, removed)
 
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
@@ -242,7 +235,7 @@ def _scratch(session: Session) -> Scratch:
 
 def _plan(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[Planned, Spool, Hits]:
+) -> tuple[ExecutionPlan, Spool, Hits]:
     """Everything before the first write. Returns the spool too: it may have been reduced to one row per key."""
     if request.filters is not None:
         return _plan_filters(engine, location, spool, target, request)
@@ -268,14 +261,14 @@ def _plan(
         matched = key_set.match(location, scans)
     validate.no_moved_keys(matched.match, actions, shape.partitions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
-    planned = Planned(request, target, shape, source_rows, profile, pruned, matched.match)
+    planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
     validate.rows_to_insert(planned.counts.inserted, shape)
     return planned, spool, matched.hits
 
 
 def _plan_filters(
     engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[Planned, Spool, Hits]:
+) -> tuple[ExecutionPlan, Spool, Hits]:
     """The plan of a delete by filters: which row groups have rows to delete, and how many."""
     zone, ignores_case = spool.shape.partition_timezone, engine.ignores_case
     row_filter = parse_filters(request.filters, target, zone, ignores_case=ignores_case)
@@ -283,118 +276,11 @@ def _plan_filters(
     groups = {path: {g: MatchedRows(deleted=n) for g, n in counts.items()} for path, counts in selected.items()}
     pruned = [Pruned((*scan.selected, *scan.read), scan.reason) for scan in scans]
     profile = Profile(0, {}, 0, (), frozenset(), {})
-    planned = Planned(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
+    planned = ExecutionPlan(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
     return planned, spool, Hits(spool.store, (), {})
 
 
-def _rewrite(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: Planned, session: Session
-) -> tuple[list[Rewritten], list[Staged]]:
-    """Write rewritten files and new rows into staging."""
-    request, counts = planned.request, planned.counts
-    if not counts:
-        return [], []
-    touched = planned.touched
-    folders = {posixpath.dirname(f.path) for f in [*touched, *planned.brought_along]}
-    staging = session.stage(sorted(folders | {""}))
-    files = _new_files(planned.target, planned.shape, staging, request)
-    if request.actions.replaces_target:
-        if not spool.rows:
-            return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
-        return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    how = _replacing(engine, location, request.replace)
-    jobs = _jobs(planned, files, how)
-    rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
-    written = {job.footer.path for job in jobs}
-    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
-    inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
-    done = {r.path for r in rewritten if r.staged or r.removed}
-    if done or inserted:
-        retyped, added = planned.retyped, planned.added
-        others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
-        rewritten += _retype(engine, location, spool, files, others, retyped, added, how)
-    if done and not inserted and not any(r.staged for r in rewritten):
-        left = [footer for footer in planned.target.files if footer.path not in done]
-        if ledger.entries(left) != files.ledger:  # no file would record what streams have committed
-            smallest = min(left, key=lambda footer: footer.info.size)
-            session.stage([posixpath.dirname(smallest.path)])
-            rewritten += _retype(engine, location, spool, files, [smallest], frozenset(), {}, how)
-    return rewritten, inserted
-
-
-def _retype(
-    engine: Engine,
-    location: Location,
-    spool: Spool,
-    files: NewFiles,
-    footers: Sequence[Footer],
-    columns: frozenset[str],
-    added: Mapping[str, Footer | None],
-    how: Replace,
-) -> list[Rewritten]:
-    """Rewrite files with the common type of some columns, and with columns that they lack; no row changes."""
-    jobs = [
-        Job(
-            footer,
-            changed_groups=(),
-            staging=files.staging,
-            staged=f"type-{number:05d}",
-            path=footer.path if how == "in_place" else new_name(footer.path),
-            template=files.template,
-            ledger=files.ledger,
-            retyped=columns,
-            added=added,
-            only_types=True,
-        )
-        for number, footer in enumerate(footers)
-    ]
-    nothing = Hits(spool.store, (), {})
-    return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
-
-
-def _replacing(engine: Engine, location: Location, requested: Replace | None = None) -> Replace:
-    return requested or (engine.replace if location.storage.renames_atomically else "new_file")
-
-
-def _jobs(planned: Planned, files: NewFiles, how: Replace) -> list[Job]:
-    """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
-    emptied = planned.emptied
-    inserted = planned.counts.inserted or planned.counts.moved
-    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
-    kept = planned.touched_numbers[0] if keeps_no_file else None
-    numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
-    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
-
-
-def _job(planned: Planned, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
-    request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
-    return Job(
-        footer,
-        changed_groups=tuple(changed),
-        staging=files.staging,
-        staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else new_name(footer.path),
-        template=files.template,
-        as_new_files=request.options if request.rewrite_mode == "full" else None,
-        ledger=files.ledger,
-        verify_keys=number % _VERIFIED == 0,
-        retyped=planned.retyped,
-        added=planned.added,
-        deletes=any(rows.deleted for rows in changed.values()),
-        deleted_groups=frozenset(g for g, rows in changed.items() if rows.deleted == footer.row_groups[g].rows),
-        delete_missing=planned.deletes_missing(file),
-        row_filter=planned.row_filter,
-        keep_empty=keep_empty,
-    )
-
-
-def _new_files(target: Target, shape: Shape, staging: str, request: Request) -> NewFiles:
-    entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
-    partitions = partition_map(target, shape)
-    return NewFiles(shape, partitions, staging, request.options, layout, entries, request.actions)
-
-
-def _removed(planned: Planned, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
+def _removed(planned: ExecutionPlan, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
     """The files that the commit removes: their rows are deleted, or in files with other names."""
     if planned.request.rewrite_mode == "full" and planned.counts:
         return [f.info for f in planned.touched]

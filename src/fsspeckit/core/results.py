@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal
 
 from fsspeckit.core.actions import MatchedRows
-from fsspeckit.core.execution_plan import Planned, Request
+from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WriteResult
@@ -20,7 +20,7 @@ def entry(location: Location, staged: Staged, operation: Literal["rewritten", "i
 
 def result(
     location: Location,
-    planned: Planned,
+    planned: ExecutionPlan,
     rewritten: Sequence[Rewritten],
     inserted: Sequence[Staged],
     removed: Sequence[FileInfo],
@@ -59,7 +59,7 @@ def result(
     )
 
 
-def _retyped_columns(planned: Planned) -> dict[str, str]:
+def _retyped_columns(planned: ExecutionPlan) -> dict[str, str]:
     """Columns that change their type, and the type that they have in all files afterwards."""
     return {name: str(planned.shape.schema.field(name).type) for name in sorted(planned.retyped)}
 
@@ -91,7 +91,7 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
     return MergeResult(request.strategy.value, 0, rows, rows, 0, 0, 0, files, preserved_files=kept, changed=0)
 
 
-def describe(location: Location, planned: Planned, new_rows: Mapping[str, int]) -> MergePlan:
+def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, int]) -> MergePlan:
     """The plan of a merge: exact counts, and for every file what would happen and why."""
     counts, brought_along = planned.counts, planned.brought_along
     touched = {f.path: f for f in [*planned.touched, *brought_along]}
@@ -122,7 +122,7 @@ def _folders(target: Target) -> set[str]:
     return {posixpath.dirname(info.path) for info in target.files.infos}
 
 
-def _copied(planned: Planned, footer: Footer) -> int:
+def _copied(planned: ExecutionPlan, footer: Footer) -> int:
     """An estimate of the bytes in row groups without a matched row: footers have uncompressed sizes only."""
     if planned.request.rewrite_mode == "full":
         return 0
@@ -131,7 +131,7 @@ def _copied(planned: Planned, footer: Footer) -> int:
     return footer.info.size * unmatched // max(1, sum(group.bytes for group in footer.row_groups))
 
 
-def _file_plans(location: Location, planned: Planned, touched: Container[str]) -> Iterator[FilePlan]:
+def _file_plans(location: Location, planned: ExecutionPlan, touched: Container[str]) -> Iterator[FilePlan]:
     files, folder = planned.target.files, location.show("")
     columns = zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True)
     for number, (info, pruned, rows, groups) in enumerate(columns):
@@ -156,7 +156,9 @@ def _file_plans(location: Location, planned: Planned, touched: Container[str]) -
         )
 
 
-def _action(pruned: Pruned, matched: MatchedRows, deleted: int, touched: bool, planned: Planned) -> tuple[Action, str]:
+def _action(
+    pruned: Pruned, matched: MatchedRows, deleted: int, touched: bool, planned: ExecutionPlan
+) -> tuple[Action, str]:
     """The action for a file that was scanned or is rewritten, and the reason."""
     counts = [(matched.updated, "updated"), (deleted, "deleted"), (matched.skipped, "skipped")]
     summary = ", ".join(f"{count:,} {word}" for count, word in counts if count)
@@ -172,7 +174,7 @@ def _action(pruned: Pruned, matched: MatchedRows, deleted: int, touched: bool, p
     return "scan", _count(matched.total, "existing key") if matched.total else "no key matched"
 
 
-def _type_hints(planned: Planned, brought_along: Sequence[Footer]) -> Iterator[str]:
+def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iterator[str]:
     """Columns that change their type, and files that are rewritten only for that."""
     for name, dtype in _retyped_columns(planned).items():
         if name in planned.added:
@@ -191,7 +193,7 @@ def _type_hints(planned: Planned, brought_along: Sequence[Footer]) -> Iterator[s
         )
 
 
-def _hints(planned: Planned) -> list[str]:
+def _hints(planned: ExecutionPlan) -> list[str]:
     guards = [p for p in planned.pruned if p.guard]
     if not guards:
         return []

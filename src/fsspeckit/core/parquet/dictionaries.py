@@ -18,14 +18,17 @@ from pyarrow import types as t
 
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, chunk_entries, dictionary_size, reader_of
+from fsspeckit.core.parquet.format import ColumnMetaData, Encoding
 from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA
-from fsspeckit.core.parquet.schema import leaf_indexes
+from fsspeckit.core.parquet.schema import leaf_count, leaf_indexes
 from fsspeckit.core.parquet.writer_options import DICTIONARY, data_encodings
 
 # With fewer rows per value of a dictionary, text is cheaper.
 _ROWS_PER_VALUE = 16
-# These writers store the dictionary that they get, with values that occur in other row groups only.
-_WRITE_WHOLE_DICTIONARIES = ("parquet-cpp", "fastparquet")
+# The dictionaries of these writers have only values of their own row group, if a column is not of an enumeration type.
+# PyArrow, Polars and fastparquet store the whole dictionary of such a column in every row group.
+_WRITE_OWN_DICTIONARIES = ("parquet-mr", "DuckDB")
+_ENUM_OF_DUCKDB = [Encoding.RLE_DICTIONARY]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,38 @@ def _dictionary_size(source: Any, entry: thrift.Struct) -> int:
     return dictionary_size(reader_of(source), chunk) if encodings and encodings <= DICTIONARY else 0
 
 
-def shared_dictionaries(metadata: pq.FileMetaData, schema: pa.Schema) -> list[str]:
+def shared_dictionaries(footer: thrift.Struct, metadata: pq.FileMetaData, schema: pa.Schema) -> list[str]:
     """The columns whose dictionaries may hold values of other row groups. A deleted value would stay in them."""
-    has_arrow_schema = ARROW_SCHEMA in (metadata.metadata or {})
-    if not has_arrow_schema and (metadata.created_by or "").startswith(_WRITE_WHOLE_DICTIONARIES):
-        return [str(name) for name in schema.names]
-    return [column.name for column in schema if _has_dictionary(column.type)]
+    if ARROW_SCHEMA in (metadata.metadata or {}):
+        return [column.name for column in schema if _has_dictionary(column.type)]
+    created_by = metadata.created_by or ""
+    may_share = _may_be_enum if created_by.startswith(_WRITE_OWN_DICTIONARIES) else _uses_dictionary
+    chunks = (chunk_entries(footer, group) for group in range(metadata.num_row_groups))
+    shared = {leaf for entries in chunks for leaf, entry in enumerate(entries) if may_share(Chunk.of(entry).metadata)}
+    names, leaf = [], 0
+    for column in schema:
+        leaves = range(leaf, leaf + leaf_count(column.type))
+        if not shared.isdisjoint(leaves):
+            names.append(column.name)
+        leaf = leaves.stop
+    return names
 
 
 def _has_dictionary(dtype: pa.DataType) -> bool:
     if t.is_dictionary(dtype):
         return True
     return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _uses_dictionary(chunk: thrift.Struct) -> bool:
+    encodings = chunk[ColumnMetaData.ENCODINGS][1][1]
+    return ColumnMetaData.DICTIONARY_PAGE_OFFSET in chunk or not DICTIONARY.isdisjoint(encodings)
+
+
+def _may_be_enum(chunk: thrift.Struct) -> bool:
+    """May it be a chunk of DuckDB's ENUM? Such a chunk has this one encoding, and no bloom filter.
+
+    Text has an older encoding in files of version 1, and a bloom filter unless it was switched off.
+    """
+    encodings = chunk[ColumnMetaData.ENCODINGS][1][1]
+    return encodings == _ENUM_OF_DUCKDB and ColumnMetaData.BLOOM_FILTER_OFFSET not in chunk

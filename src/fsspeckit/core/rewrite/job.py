@@ -160,14 +160,15 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
         with reading(location, path):
             raw = footer_bytes(source)
         decoded = checked_footer(location, path, raw, file.metadata)
-        dictionary_columns = DictionaryColumns({})
-        if job.as_new_files is None:
-            with reading(location, path):
-                dictionary_columns = DictionaryColumns.of(source, decoded, file, job.changed_groups)
+        dictionary_columns, shared = DictionaryColumns({}), list[str]()
         read_schema = file.schema_arrow  # PyArrow computes it at every access
+        with reading(location, path):
+            if job.as_new_files is None:
+                dictionary_columns = DictionaryColumns.of(source, decoded, file, job.changed_groups)
+            if job.deletes:
+                shared = shared_dictionaries(decoded, file.metadata, read_schema)
         types = _new_types(read_schema, shape, job)
         added = [(shape.schema.field(n), other) for n, other in job.added.items() if n not in read_schema.names]
-        reencoded = frozenset(types).union(shared_dictionaries(file.metadata, read_schema) if job.deletes else ())
         footer = replace(footer, metadata=file.metadata)
         if types or added:
             footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
@@ -191,7 +192,7 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
             decoded_footer=decoded,
             retyped=types,
             added=added,
-            reencoded=reencoded,
+            reencoded=frozenset((*types, *shared)),
         )
         yield _with_old_file(opened, footer_start(source, raw))
 

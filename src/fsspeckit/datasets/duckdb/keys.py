@@ -203,7 +203,7 @@ def _counted(returned: pa.Table) -> Counter[int | None]:
     return counts
 
 
-def _shown(counts: Mapping[int | None, int]) -> str:
+def _shown(counts: Mapping[int, int] | Mapping[int | None, int]) -> str:
     """
     >>> _shown({0: 2, 1: 1})
     'UPDATE: 2, DELETE: 1'

@@ -1,0 +1,129 @@
+"""Write the changes of a merge into staging: rewritten files, new files, and files that take new types."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+
+from fsspeckit.core.commit.session import Session
+from fsspeckit.core.dataset import ledger
+from fsspeckit.core.dataset.target import files_of_other_types, partition_map, template
+from fsspeckit.core.engine import Engine
+from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.match.hits import Hits
+from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
+from fsspeckit.core.rewrite.files import new_name, rewrite_files
+from fsspeckit.core.rewrite.inserts import NewFiles, insert_rows
+from fsspeckit.core.rewrite.job import Job
+from fsspeckit.core.rows.spool import Spool
+from fsspeckit.core.storage import Location
+
+# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
+_VERIFIED = 8
+
+
+def write_changes(
+    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan, session: Session
+) -> tuple[list[Rewritten], list[Staged]]:
+    """Write rewritten files and new rows into staging."""
+    request, counts = planned.request, planned.counts
+    if not counts:
+        return [], []
+    touched = planned.touched
+    folders = {posixpath.dirname(f.path) for f in [*touched, *planned.brought_along]}
+    staging = session.stage(sorted(folders | {""}))
+    files = new_files(planned.target, planned.shape, staging, request)
+    if request.actions.replaces_target:
+        if not spool.rows:
+            return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
+        return [], insert_rows(engine, location, spool, None, spool.rows, files)
+    how = replacing(engine, location, request.replace)
+    jobs = _jobs(planned, files, how)
+    rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
+    written = {job.footer.path for job in jobs}
+    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
+    inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
+    done = {r.path for r in rewritten if r.staged or r.removed}
+    if done or inserted:
+        retyped, added = planned.retyped, planned.added
+        others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
+        rewritten += retype(engine, location, spool, files, others, retyped, added, how)
+    if done and not inserted and not any(r.staged for r in rewritten):
+        left = [footer for footer in planned.target.files if footer.path not in done]
+        if ledger.entries(left) != files.ledger:  # no file would record what streams have committed
+            smallest = min(left, key=lambda footer: footer.info.size)
+            session.stage([posixpath.dirname(smallest.path)])
+            rewritten += retype(engine, location, spool, files, [smallest], frozenset(), {}, how)
+    return rewritten, inserted
+
+
+def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
+    """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
+    emptied = planned.emptied
+    inserted = planned.counts.inserted or planned.counts.moved
+    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
+    kept = planned.touched_numbers[0] if keeps_no_file else None
+    numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
+    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
+
+
+def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
+    request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
+    return Job(
+        footer,
+        changed_groups=tuple(changed),
+        staging=files.staging,
+        staged=f"file-{number:05d}",
+        path=footer.path if how == "in_place" else new_name(footer.path),
+        template=files.template,
+        as_new_files=request.options if request.rewrite_mode == "full" else None,
+        ledger=files.ledger,
+        verify_keys=number % _VERIFIED == 0,
+        retyped=planned.retyped,
+        added=planned.added,
+        deletes=any(rows.deleted for rows in changed.values()),
+        deleted_groups=frozenset(g for g, rows in changed.items() if rows.deleted == footer.row_groups[g].rows),
+        delete_missing=planned.deletes_missing(file),
+        row_filter=planned.row_filter,
+        keep_empty=keep_empty,
+    )
+
+
+def new_files(target: Target, shape: Shape, staging: str, request: Request) -> NewFiles:
+    entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
+    partitions = partition_map(target, shape)
+    return NewFiles(shape, partitions, staging, request.options, layout, entries, request.actions)
+
+
+def retype(
+    engine: Engine,
+    location: Location,
+    spool: Spool,
+    files: NewFiles,
+    footers: Sequence[Footer],
+    columns: frozenset[str],
+    added: Mapping[str, Footer | None],
+    how: Replace,
+) -> list[Rewritten]:
+    """Rewrite files with the common type of some columns, and with columns that they lack; no row changes."""
+    jobs = [
+        Job(
+            footer,
+            changed_groups=(),
+            staging=files.staging,
+            staged=f"type-{number:05d}",
+            path=footer.path if how == "in_place" else new_name(footer.path),
+            template=files.template,
+            ledger=files.ledger,
+            retyped=columns,
+            added=added,
+            only_types=True,
+        )
+        for number, footer in enumerate(footers)
+    ]
+    nothing = Hits(spool.store, (), {})
+    return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
+
+
+def replacing(engine: Engine, location: Location, requested: Replace | None = None) -> Replace:
+    return requested or (engine.replace if location.storage.renames_atomically else "new_file")
