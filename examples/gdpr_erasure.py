@@ -1,8 +1,9 @@
 """Erase people from several lakes by their keys, and show that no byte of them is left.
 
 The plan comes first: it reads only the key columns. A key that a lake does not have is no error, so one list serves all
-lakes. The deleted values are in no page, dictionary, statistic or bloom filter of the lake afterwards. Copies elsewhere
-are yours to erase: backups, older versions of objects in a bucket, the source's own files.
+lakes. The deleted values are in no page, dictionary, statistic or bloom filter of the files that had them. Copies
+elsewhere are yours to erase: backups, older versions of objects in a bucket, the source's own files. If columns are
+stored as categories, see docs/guarantees.md.
 """
 
 from __future__ import annotations

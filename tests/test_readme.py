@@ -99,7 +99,7 @@ def test_examples_run_and_print_what_the_readme_says(tmp_path: Path) -> None:
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PATH": activated_path(), "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-c", "import test_readme; test_readme.run_all()"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "landing").is_dir()
 
