@@ -176,6 +176,15 @@ def test_a_delete_from_a_new_table_needs_only_keys(spark: Any, io: SparkDatasetI
     assert spark.table(f"{db}.new").count() == 0
 
 
+def test_a_change_feed_into_a_new_table(spark: Any, io: SparkDatasetIO, db: str) -> None:
+    """The column that marks deletes is not a column of the table."""
+    spark.sql(f"CREATE TABLE {db}.fed (id bigint, x string) USING parquet")
+    feed = spark.createDataFrame([(1, "a", "I"), (2, "b", "D")], "id bigint, x string, op string")
+    merged = io.merge(feed, table=f"{db}.fed", key_columns="id", delete_column="op", delete_values=["D"])
+    assert (merged.inserted, merged.deleted) == (1, 0)
+    assert [tuple(row) for row in spark.table(f"{db}.fed").collect()] == [(1, "a")]
+
+
 def test_what_is_no_table_of_plain_files_is_refused(spark: Any, io: SparkDatasetIO, orders: str, db: str) -> None:
     spark.sql(f"CREATE VIEW {db}.v AS SELECT * FROM {orders}")
     spark.table(orders).createOrReplaceTempView("fk_temporary")

@@ -129,13 +129,13 @@ def _check_folder(spark: Any, name: str, table: Table) -> None:
         )
 
 
-def check_columns(spark: Any, name: str, table: Table, data: Any) -> None:
+def check_columns(spark: Any, name: str, table: Table, data: Any, delete_column: str | None) -> None:
     """In a table without files, the first rows decide the types of the files: they must be the table's."""
     schema = getattr(data, "schema", None)
     if schema is None or list_files(locate(table.path)):
         return
     fields = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
-    source = {field.name: field.dataType.simpleString() for field in fields}
+    source = {field.name: field.dataType.simpleString() for field in fields if field.name != delete_column}
     wanted = {field.name: field.dataType.simpleString() for field in spark.table(table.name).schema}
     differing = {column: sql_type for column, sql_type in source.items() if wanted.get(column) != sql_type}
     missing = [column for column in wanted if column not in source]

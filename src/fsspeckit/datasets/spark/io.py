@@ -94,7 +94,7 @@ class SparkDatasetIO(DatasetIO[Any]):
 
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
-        target, path = self._target(data, path, table, strategy, key_columns)
+        target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
         result = super().merge(data, path, strategy, key_columns, columns, **options)
         if target is not None:
@@ -113,12 +113,18 @@ class SparkDatasetIO(DatasetIO[Any]):
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
-        target, path = self._target(data, path, table, strategy, key_columns)
+        target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
         return super().plan(data, path, strategy, key_columns, columns, **options)
 
     def _target(
-        self, data: Any, path: str | None, table: str | None, strategy: str, key_columns: Any
+        self,
+        data: Any,
+        path: str | None,
+        table: str | None,
+        strategy: str,
+        key_columns: Any,
+        delete_column: str | None,
     ) -> tuple[catalog.Table | None, str]:
         if table is None and path is not None:
             return None, path
@@ -127,7 +133,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         target = catalog.find_table(self.spark, table)
         catalog.check_keys(table, target, key_columns)
         if MergeStrategy.parse(strategy) is not MergeStrategy.DELETE:  # which needs only the key columns
-            catalog.check_columns(self.spark, table, target, data)
+            catalog.check_columns(self.spark, table, target, data, delete_column)
         return target, target.path
 
     @contextlib.contextmanager
