@@ -75,7 +75,7 @@ def test_slips_are_type_errors(tmp_path: Path) -> None:
     assert [call for call in calls if call not in errors] == []
     for call, message in errors.items():
         if '"upser"' in call:
-            assert "Literal['insert', 'update', 'upsert']" in message
+            assert "Literal['insert', 'update', 'upsert', 'delete']" in message
         if call.endswith(", 5)"):
             assert 'incompatible type "int"' in message
         if "compresion" in call:

@@ -1,4 +1,4 @@
-"""MERGE for plain Parquet: insert, update and upsert rows by key into a directory of Parquet files.
+"""MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files.
 
 >>> import fsspeckit, pyarrow as pa
 >>> fsspeckit.merge(pa.table({"id": [1], "x": ["a"]}), "memory://top/lake", key_columns=["id"]).inserted

@@ -151,7 +151,7 @@ def delete(
     storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[DeleteOptions],
 ) -> MergeResult:
-    """Delete rows by their keys, or rows that a filter selects. The values are in no byte of the data set after it.
+    """Delete rows by their keys, or rows that a filter selects. The files that had them hold no byte of them.
 
     >>> import fsspeckit, pyarrow as pa
     >>> orders = pa.table({"id": [1, 2, 3, 4], "day": ["2024-12-30", "2024-12-31", "2025-01-01", "2025-01-02"]})

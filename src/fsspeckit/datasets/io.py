@@ -121,7 +121,7 @@ class DatasetIO(Generic[Frame]):
         filters: Any = None,
         **options: Unpack[DeleteOptions],
     ) -> MergeResult:
-        """Delete rows by their keys, or rows that a filter selects. The values are in no byte of the data set after it.
+        """Delete rows by their keys, or rows that a filter selects. The files that had them hold no byte of them.
 
         Args:
             path: a directory of Parquet files, which must exist.
