@@ -53,6 +53,14 @@ def test_null_and_other_values_are_no_deletes(io: Any, lake: str, op: pa.Array, 
     assert dict(seen(lake, "id", "x")) == expected
 
 
+@pytest.mark.parametrize("values", [None, ["D"]])
+def test_a_column_of_nulls_only_deletes_nothing(io: Any, lake: str, values: Any) -> None:
+    """Arrow and pandas know no other type for a batch in which no row has a value."""
+    options = {} if values is None else {"delete_values": values}
+    result = merged(io, changes([1, 100], op=pa.nulls(2)), lake, delete_column="op", **options)
+    assert counts(result) == {"inserted": 1, "updated": 1}
+
+
 def test_delete_values_may_be_a_tuple(io: Any, lake: str) -> None:
     source = changes([1, 2], op=["D", "U"])
     result = merged(io, source, lake, delete_column="op", delete_values=("D",))
@@ -166,6 +174,12 @@ def test_no_delete_values(io: Any, lake: str) -> None:
 
 def test_delete_values_of_another_type(io: Any, lake: str) -> None:
     refused(io, changes([1], op=["D"]), lake, "delete_values", delete_column="op", delete_values=[1])
+
+
+@pytest.mark.parametrize("op", [pa.array([{"a": 1}]), pa.array([[1]])], ids=["struct", "list"])
+def test_a_nested_column_says_nothing_about_deletes(io: Any, lake: str, op: pa.Array) -> None:
+    options: dict[str, Any] = {"delete_column": "op", "delete_values": op.to_pylist()}
+    refused(io, changes([1], op=op), lake, "'op'", **options)
 
 
 def test_a_column_that_the_source_lacks(io: Any, lake: str) -> None:

@@ -331,5 +331,10 @@ def test_a_key_column_that_is_not_there(io: Any, lake: str) -> None:
         io.delete(lake, keys=pa.table({"other": [1]}), key_columns=["other"])
 
 
+def test_keys_that_no_type_holds(io: Any, lake: str) -> None:
+    with refusal(lake, "keys", ArgumentError):
+        io.delete(lake, keys=[1, 2**70], key_columns=["id"])
+
+
 def test_a_key_of_another_type(io: Any, lake: str) -> None:
     refused(io, pa.table({"id": ["1"]}), lake, "'id'", "delete")

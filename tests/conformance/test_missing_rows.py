@@ -188,6 +188,15 @@ def test_moves(io: Any, days: str, scope: str) -> None:
 # Refusals
 
 
+def test_files_outside_partition_folders(io: Any, tmp_path: Path) -> None:
+    """Their rows may be in any partition, and the merge knows files by their folders."""
+    inside, outside = (pa.table({"id": [n, n + 1], "day": ["a", "b"]}) for n in (1, 3))
+    lake = write_lake(tmp_path / "lake", {"day=a/f.parquet": inside.slice(0, 1), "g.parquet": outside})
+    source = pa.table({"id": [1], "day": ["a"]})
+    refused(io, source, lake, "g.parquet", **PARTITIONS)
+    assert counts(merged(io, source, lake, **ALL)) == {"updated": 1, "deleted": 2}
+
+
 @SCOPES
 def test_streams(io: Any, engine: str, days: str, scope: str, request: pytest.FixtureRequest) -> None:
     source = changes([1], ["a"])

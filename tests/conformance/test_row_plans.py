@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from damage import nothing_changes, spoil_pages
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.report.html import page
 from fsspeckit.report.summary import document
 from fsspeckit.report.terminal import PlanView
@@ -95,6 +96,20 @@ def test_plans_of_deletes(io: Any, lake: str, way: str) -> None:
     assert counts(plan) == {"deleted": 3}
     assert by_file(plan) == {"fa": (0, 1, 0), "fb": (0, 2, 0), "fc": (0, 0, 0)}
     assert (dict(plan.new_rows), tuple(plan.emptied_partitions)) == ({}, ("day=b",))
+
+
+@pytest.mark.parametrize("way", ["keys", "filters"])
+def test_a_file_that_is_copied_to_keep_the_record_of_a_stream(io: Any, lake: str, way: str) -> None:
+    io.merge(changes([100], ["d"]), lake, "upsert", ["id"], batch=Batch("app", 1))
+    arguments: dict[str, Any] = (
+        {"keys": [100], "key_columns": ["id"]} if way == "keys" else {"filters": [("day", "=", "d")]}
+    )
+    with nothing_changes(lake):
+        plan = io.plan_delete(lake, **arguments)
+    rewritten = {Path(file.path).parent.name: file.reason for file in plan.files if file.action == "rewrite"}
+    result = io.delete(lake, **arguments)
+    (copied,) = [Path(path).parent.name for path in result.rewritten_files]
+    assert rewritten == {"day=d": "1 deleted", copied: "keeps the record of a stream"}
 
 
 def test_it_reads_key_and_sequence_columns_only(io: Any, tmp_path: Path) -> None:

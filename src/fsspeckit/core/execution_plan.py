@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions, Counts, MatchedRows
-from fsspeckit.core.dataset.ledger import Batch
+from fsspeckit.core.dataset.ledger import Batch, file_to_copy, with_batch
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.match.filters import RowFilter
@@ -202,6 +202,15 @@ class ExecutionPlan:
         touched = {footer.path for footer in self.touched}
         others = files_of_other_types(self.target, self.shape, self.retyped, self.added)
         return [footer for footer in others if footer.path not in touched]
+
+    @cached_property
+    def copied(self) -> Footer | None:
+        """The file that is copied to keep the records of streams, because files are removed and none is written."""
+        left = [footer for footer in self.target.files if footer.path not in self.emptied]
+        new_files = self.counts.inserted or self.counts.moved
+        if not self.emptied or not left or new_files or len(self.touched_numbers) > len(self.emptied):
+            return None
+        return None if self.brought_along else file_to_copy(left, with_batch(self.target.ledger, self.request.batch))
 
     @property
     def touched(self) -> list[Footer]:

@@ -253,7 +253,7 @@ def _plan(
             profile = profile_of(spool, key_set)
         validate.source(profile, shape.keys)
         validate.rows_to_write(target, shape, profile, request.rows)
-        validate.missing_rows(actions, shape, profile)
+        validate.missing_rows(actions, target, shape, profile)
         pruned = prune(target.files, shape, profile, partition_map(target, shape))
         if profile.rows == 0:
             pruned = [Pruned((), "the source has no rows")] * len(pruned)

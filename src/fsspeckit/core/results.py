@@ -94,8 +94,9 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
 def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, int]) -> MergePlan:
     """The plan of a merge: exact counts, and for every file what would happen and why."""
     counts, brought_along = planned.counts, planned.brought_along
-    touched = {f.path: f for f in [*planned.touched, *brought_along]}
-    copied = sum(_copied(planned, footer) for footer in planned.touched)
+    copied_files = [] if planned.copied is None else [planned.copied]
+    touched = {f.path: f for f in [*planned.touched, *brought_along, *copied_files]}
+    copied = sum(_copied(planned, footer) for footer in [*planned.touched, *copied_files])
     return MergePlan(
         strategy=planned.request.strategy.value,
         key_columns=planned.shape.keys,
@@ -163,6 +164,8 @@ def _action(
     counts = [(matched.updated, "updated"), (deleted, "deleted"), (matched.skipped, "skipped")]
     summary = ", ".join(f"{count:,} {word}" for count, word in counts if count)
     if touched and not (matched.updated or deleted) and planned.request.rewrite_mode == "incremental":
+        if planned.copied is not None:
+            return "rewrite", "keeps the record of a stream"
         columns = " and ".join(_retyped_columns(planned))
         return "rewrite", f"gets {columns}" if planned.added else f"takes the common type of {columns}"
     if touched:

@@ -144,7 +144,7 @@ def rows_to_write(target: Target, shape: Shape, profile: Profile, options: RowOp
             raise columns_differ(missing, (), options)
 
 
-def missing_rows(actions: Actions, shape: Shape, profile: Profile) -> None:
+def missing_rows(actions: Actions, target: Target, shape: Shape, profile: Profile) -> None:
     """`delete_missing` needs rows that stay, and partitions to look at."""
     if actions.missing == "keep" or actions.replaces_target:
         return
@@ -159,6 +159,13 @@ def missing_rows(actions: Actions, shape: Shape, profile: Profile) -> None:
         raise ArgumentError(
             f"delete_missing='partitions' needs the partition columns {list(shape.partitions)} in the source."
         )
+    if actions.missing_scope == "partitions":
+        for footer in target.files:
+            if not footer.partition:
+                raise ArgumentError(
+                    f"delete_missing='partitions' needs all files in partition folders, and {footer.path} is in none. "
+                    "Move its rows into folders, or use delete_missing='all'."
+                )
 
 
 def rows_to_insert(count: int, shape: Shape) -> None:

@@ -49,11 +49,10 @@ def write_changes(
         others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
         rewritten += retype(engine, location, spool, files, others, retyped, added, how)
     if done and not inserted and not any(r.staged for r in rewritten):
-        left = [footer for footer in planned.target.files if footer.path not in done]
-        if ledger.entries(left) != files.ledger:  # no file would record what streams have committed
-            smallest = min(left, key=lambda footer: footer.info.size)
-            session.stage([posixpath.dirname(smallest.path)])
-            rewritten += retype(engine, location, spool, files, [smallest], frozenset(), {}, how)
+        copied = ledger.file_to_copy([f for f in planned.target.files if f.path not in done], files.ledger)
+        if copied is not None:  # no file would record what streams have committed
+            session.stage([posixpath.dirname(copied.path)])
+            rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, how)
     return rewritten, inserted
 
 

@@ -53,6 +53,10 @@ def keys_source(keys: Any, key_columns: Sequence[str]) -> Any:
     columns = zip(*rows, strict=True) if rows else [()] * len(key_columns)
     try:
         return pa.table({name: pa.array(list(values)) for name, values in zip(key_columns, columns, strict=True)})
+    except OverflowError as error:
+        raise ArgumentError(
+            "keys have an integer of more than 64 bits. Leave it out, or give keys as a table."
+        ) from error
     except (pa.ArrowException, TypeError) as error:
         raise ArgumentError(f"keys have values of different types: {error}. Give them as a table.") from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsspeckit.core.errors import ArgumentError
@@ -60,6 +60,11 @@ def entries(files: Iterable[Footer]) -> dict[str, str]:
         for name, entry in footer.ledger.items():
             last[name] = max(last.get(name, entry), entry, key=_number)
     return last
+
+
+def file_to_copy(files: Sequence[Footer], known: Ledger) -> Footer | None:
+    """The file that gets the entries `known` if no other file is written; `None` if `files` record them already."""
+    return None if entries(files) == known else min(files, key=lambda footer: footer.info.size)
 
 
 def with_batch(known: Ledger, batch: Batch | None) -> dict[str, str]:

@@ -41,6 +41,8 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
 def _is_delete(column: pa.ChunkedArray, deletes: DeleteRows) -> npt.NDArray[np.bool_]:
     """Which rows are delete rows? A null is not a delete."""
     values = arrays.plain(column)
+    if pa.types.is_null(values.type):
+        return np.zeros(len(values), dtype=bool)
     if deletes.values is not None:
         wanted = arrays.cast(pa.chunked_array([pa.array(deletes.values)]), values.type)
         values = pc.is_in(values, arrays.one_array(wanted), skip_nulls=True)

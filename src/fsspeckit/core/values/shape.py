@@ -86,12 +86,16 @@ def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> Dele
     column, values = options.delete_column, options.delete_values
     assert column is not None
     dtype = arrays.plain_type(source.field(column).type)
-    if values is None and not t.is_boolean(dtype):
+    if not keys.is_plain_value(dtype) and not t.is_null(dtype):
+        raise ArgumentError(
+            f"delete_column {column!r} is {dtype}, whose values cannot mean delete. Name another column."
+        )
+    if values is None and not (t.is_boolean(dtype) or t.is_null(dtype)):
         raise ArgumentError(
             f"delete_column {column!r} is {dtype}, not Boolean. Name the values that mean delete, e.g. "
             "delete_values=['D']."
         )
-    if values is not None:
+    if values is not None and not t.is_null(dtype):
         try:
             listed = pa.array(values)
             if t.is_string(listed.type) and arrays.family(dtype) != "text":
