@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -334,6 +337,18 @@ def test_a_key_column_that_is_not_there(io: Any, lake: str) -> None:
 def test_keys_that_no_type_holds(io: Any, lake: str) -> None:
     with refusal(lake, "keys", ArgumentError):
         io.delete(lake, keys=[1, 2**70], key_columns=["id"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [pa.array([1, 2]), pa.chunked_array([[1], [2]]), np.array([1, 2]), pd.Series([1, 2]), pl.Series([1, 2]), {1, 2}],
+    ids=lambda keys: f"{type(keys).__module__}.{type(keys).__name__}",
+)
+def test_keys_of_one_column(io: Any, lake: str, keys: Any) -> None:
+    assert io.delete(lake, keys=keys, key_columns=["id"]).deleted == 2
+    if not isinstance(keys, set):
+        with refusal(lake, "one column"):
+            io.delete(lake, keys=keys, key_columns=["id", "x"])
 
 
 def test_a_key_of_another_type(io: Any, lake: str) -> None:

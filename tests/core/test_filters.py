@@ -170,8 +170,12 @@ OPERATORS = ["=", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 
 def literals(family: str) -> st.SearchStrategy[tuple[str, Any]]:
     one = st.sampled_from(FAMILIES[family][1])
+    ordered = one.filter(lambda value: value == value)  # a range that ends at NaN is refused
     return st.sampled_from(OPERATORS).flatmap(
-        lambda op: st.tuples(st.just(op), st.lists(one, min_size=1, max_size=3) if op.endswith("in") else one)
+        lambda op: st.tuples(
+            st.just(op),
+            st.lists(one, min_size=1, max_size=3) if op.endswith("in") else ordered if op[0] in "<>" else one,
+        )
     )
 
 

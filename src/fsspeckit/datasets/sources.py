@@ -45,6 +45,10 @@ def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader
 
 def keys_source(keys: Any, key_columns: Sequence[str]) -> Any:
     """Keys as a source. A list has the values of one key column, or tuples of the values of several."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)) or type(keys).__name__ in ("Series", "ndarray"):
+        if len(key_columns) != 1:
+            raise ArgumentError(f"keys has one column, and key_columns are {list(key_columns)}. Give a table.")
+        return pa.table({key_columns[0]: keys if isinstance(keys, pa.ChunkedArray) else pa.array(keys)})
     if not isinstance(keys, (list, tuple, set, frozenset)) or any(isinstance(key, os.PathLike) for key in keys):
         return keys
     rows = [(key,) for key in keys] if len(key_columns) == 1 else list(keys)

@@ -8,6 +8,7 @@ NaN and greater than all other values, and text compares by code point, as keys 
 from __future__ import annotations
 
 import difflib
+import numbers
 import posixpath
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -273,6 +274,11 @@ class _Converter:
     zone: str
 
     def condition(self, name: str, operator: str, given: Sequence[Any]) -> Condition:
+        if operator in ("<", "<=", ">", ">=") and any(isinstance(g, numbers.Number) and g != g for g in given):
+            raise ArgumentError(
+                f"The filter compares column {name!r} by {operator} with NaN, which a computation gives by mistake: as "
+                "the greatest value it would select all rows or none. Name a number; = and != find NaN."
+            )
         literals = sorted((self._literal(name, g) for g in given), key=lambda literal: literal.rank)
         return Condition(name, operator, tuple(literals), self.types[name])
 
