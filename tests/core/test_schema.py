@@ -189,6 +189,14 @@ def test_values_that_do_not_survive(value: Any, source: pa.DataType, target: pa.
     assert repr(caught.value.args[0]) == repr(column[3].as_py())
 
 
+@pytest.mark.parametrize("dtype", [pa.decimal128(9, 2), pa.decimal64(12, 2), pa.decimal256(50, 2)], ids=str)
+def test_decimals_become_the_nearest_float(dtype: pa.DataType) -> None:
+    """Arrow's own cast makes 0.35000000000000003 of 0.35, so that the key 0.35 would not match."""
+    decimals = [Decimal(n).scaleb(-2) for n in range(-300, 300)]
+    column = arrays.cast(pa.chunked_array([pa.array(decimals, dtype)]), pa.float64())
+    assert column.to_pylist() == [float(decimal) for decimal in decimals]
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -251,6 +251,8 @@ def _convert(array: Any, dtype: pa.DataType) -> Any:
         return array.cast(dtype)  # raises if digits are lost
     if t.is_float16(dtype) or t.is_float16(array.type):  # Arrow cannot cast it to and from decimals
         return array.cast(pa.float64()).cast(dtype)
+    if t.is_decimal(array.type) and t.is_floating(dtype):  # Arrow's own cast makes 0.35000000000000003 of 0.35
+        return array.cast(pa.string()).cast(dtype)
     if t.is_date64(dtype) or t.is_date64(array.type):
         return array.cast(pa.date32()).cast(dtype)
     return array.cast(dtype)
