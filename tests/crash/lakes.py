@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core import merge as core
+from fsspeckit.core import write_changes
 from fsspeckit.core.local_engine import ArrowSource
 from fsspeckit.core.match.key_index import IndexedKeys
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -27,8 +28,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "spool": (ArrowSource, "spool"),
     "profile": (core, "profile_of"),
     "match": (IndexedKeys, "match"),
-    "rewrite": (core, "rewrite_files"),
-    "insert": (core, "insert_rows"),
+    "rewrite": (write_changes, "rewrite_files"),
+    "insert": (write_changes, "insert_rows"),
 }
 
 
