@@ -68,3 +68,5 @@ def after(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], objec
         return result
 
     monkeypatch.setattr(place, name, wrapped)
+    if step == "insert":  # plain writes insert rows too
+        monkeypatch.setattr(core, name, wrapped)
