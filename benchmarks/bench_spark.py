@@ -4,8 +4,8 @@
 
 Contenders take turns, and the fastest round of each counts. CPU seconds are printed too, for machines in use. The files
 are the same for all: Delta converts a copy of the lake, Iceberg adds its files to a table. After every merge all rows
-and the rows of the source are counted. A contender with wrong counts is reported without a time. Jars are downloaded
-once, by `spark.jars.packages`; without them a contender is left out.
+and the rows of the source are counted, and their keys summed up. A contender with wrong counts is reported without a
+time. Jars are downloaded once, by `spark.jars.packages`; without them a contender is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyspark
 from goals import GOALS
 from results import Row, Suite, our_version
 from spark_contenders import Contender, contenders
-from spark_works import WORKS, Work, make_lake, make_source
+from spark_works import WORKS, Counts, Work, make_lake, make_source
 
 from fsspeckit.datasets.spark import start_session
 
@@ -91,7 +91,7 @@ def main() -> None:
             whole=whole,
             versions=versions(packages),
         )
-        warm_up(root, taking_part)
+        warm_up(root, taking_part, works)
         for work in works:
             suite.rows += rows_of(work, compare(root, work.scaled(options.scale), taking_part, options.rounds))
         spark.stop()
@@ -138,23 +138,25 @@ def session_conf(root: Path, packages: dict[str, list[Path]]) -> dict[str, str]:
     return conf
 
 
-def warm_up(root: Path, taking_part: list[Contender]) -> None:
-    """Java compiles code that runs often, so every contender first merges into a small lake twice."""
-    compare(root, Work("warm-up", "", 6, 20_000, 3, 600), taking_part, 2)
+def warm_up(root: Path, taking_part: list[Contender], works: list[Work]) -> None:
+    """Java compiles code that runs often, so every contender first does each kind of merge twice, on a small lake."""
+    for kind in sorted({work.kind for work in works}):
+        inserts = 0 if kind == "delete" else 60
+        compare(root, Work("warm-up", "", 6, 20_000, 3, 600, inserts, kind=kind), taking_part, 2)
 
 
 def compare(root: Path, work: Work, taking_part: list[Contender], rounds: int) -> dict[str, Timed]:
     """Every contender in turn, for some rounds."""
     lake, source = root / "lake", root / "source"
     make_lake(taking_part[0].spark, lake, work)
-    make_source(source, work)
+    expected = make_source(source, work)
     timed = {contender.name: Timed() for contender in taking_part}
     for contender in taking_part:
         contender.prepare(lake)
     for _ in range(rounds * work.repeated):
         for contender in taking_part:
             if not timed[contender.name].wrong:
-                run_once(contender, source, work, timed[contender.name])
+                run_once(contender, source, work, expected, timed[contender.name])
     for contender in taking_part:
         contender.clear()
     shutil.rmtree(lake)
@@ -162,17 +164,17 @@ def compare(root: Path, work: Work, taking_part: list[Contender], rounds: int) -
     return timed
 
 
-def run_once(contender: Contender, source: Path, work: Work, timed: Timed) -> None:
+def run_once(contender: Contender, source: Path, work: Work, expected: Counts, timed: Timed) -> None:
     contender.reset()
     changes = contender.spark.read.parquet(str(source))
     changes.createOrReplaceTempView("changes")
     os.sync()
     wall, cpu = time.perf_counter(), cpu_seconds()
-    contender.merge(changes)
+    contender.merge(changes, work.kind)
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
-    counts = contender.rows().selectExpr("count(*)", "count_if(quantity < 0)").first()
-    if tuple(counts) != work.rows_after:
-        timed.wrong = f"has (rows, rows of the source) {tuple(counts)}, not {work.rows_after}"
+    counts = Counts(*contender.rows().selectExpr(*Counts.SQL).first())
+    if counts != expected:
+        timed.wrong = f"has {counts}, not {expected}"
     timed.walls.append(wall)
     timed.cpus.append(cpu)
 

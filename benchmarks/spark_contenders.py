@@ -7,11 +7,28 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
+from spark_works import OPERATION, SEQUENCE, Kind
+
 from fsspeckit.datasets.spark import SparkDatasetIO
 
-_MERGE = (
-    "MERGE INTO {} AS t USING changes AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-)
+_NEWER, _DELETES = f"s.{SEQUENCE} >= t.{SEQUENCE}", f"s.{OPERATION} = 'D'"
+_CLAUSES: dict[Kind, str] = {
+    "upsert": "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "delete": "WHEN MATCHED THEN DELETE",
+    "feed": (
+        f"WHEN MATCHED AND {_DELETES} AND {_NEWER} THEN DELETE WHEN MATCHED AND {_NEWER} THEN UPDATE SET * "
+        f"WHEN NOT MATCHED AND s.{OPERATION} <> 'D' THEN INSERT *"
+    ),
+}
+_OPTIONS: dict[Kind, dict[str, Any]] = {
+    "upsert": {"strategy": "upsert"},
+    "delete": {"strategy": "delete"},
+    "feed": {"strategy": "upsert", "delete_column": OPERATION, "delete_values": ["D"], "sequence_by": SEQUENCE},
+}
+
+
+def _merge_sql(table: str, kind: Kind) -> str:
+    return f"MERGE INTO {table} AS t USING changes AS s ON t.id = s.id {_CLAUSES[kind]}"
 
 
 class Contender(Protocol):
@@ -25,7 +42,7 @@ class Contender(Protocol):
     def reset(self) -> None:
         """The table as it was prepared."""
 
-    def merge(self, changes: Any) -> None:
+    def merge(self, changes: Any, kind: Kind) -> None:
         """Timed. The rows of the source are also a view of this name."""
 
     def rows(self) -> Any:
@@ -85,23 +102,34 @@ class Ours(_Folder):
     name = "fsspeckit, Spark"
     about = "`SparkDatasetIO.merge`"
 
-    def merge(self, changes: Any) -> None:
-        SparkDatasetIO(self.spark).merge(changes, str(self._table), "upsert", ["id"])
+    def merge(self, changes: Any, kind: Kind) -> None:
+        SparkDatasetIO(self.spark).merge(changes, str(self._table), key_columns=["id"], **_OPTIONS[kind])
 
 
 class Overwrite(_Folder):
-    """An upsert without MERGE: write unmatched target rows and the source to a new folder, then swap the folders."""
+    """Without MERGE: write the rows that stay and those of the source to a new folder, then swap the folders."""
 
     name = "read-join-overwrite"
-    about = "anti-join, union, a new folder, swap"
+    about = "anti-join and union, or an outer join for a feed; a new folder, swap"
 
-    def merge(self, changes: Any) -> None:
+    def merge(self, changes: Any, kind: Kind) -> None:
         target = self.rows()
         kept = target.join(changes.select("id"), "id", "left_anti").select(target.columns)
         new = self._folder / "new"
-        kept.unionByName(changes).write.parquet(str(new))
+        if kind == "feed":
+            kept = self._fed(target, changes)
+        elif kind == "upsert":
+            kept = kept.unionByName(changes)
+        kept.write.parquet(str(new))
         shutil.rmtree(self._table)
         new.rename(self._table)
+
+    def _fed(self, target: Any, changes: Any) -> Any:
+        """The row of the source unless there is none or it is older; without those that delete."""
+        both = target.alias("t").join(changes.alias("s"), target["id"] == changes["id"], "full_outer")
+        takes = f"(s.id IS NOT NULL AND (t.id IS NULL OR t.{SEQUENCE} IS NULL OR {_NEWER}))"
+        kept = both.where(f"NOT ({takes} AND {_DELETES}) OR s.id IS NULL")
+        return kept.selectExpr(*(f"IF({takes}, s.{name}, t.{name}) AS {name}" for name in target.columns))
 
 
 class Delta(_Folder):
@@ -124,8 +152,8 @@ class Delta(_Folder):
         super().reset()
         self.rows().count()
 
-    def merge(self, changes: Any) -> None:
-        self.spark.sql(_MERGE.format(f"delta.`{self._table}`"))
+    def merge(self, changes: Any, kind: Kind) -> None:
+        self.spark.sql(_merge_sql(f"delta.`{self._table}`", kind))
 
 
 class Iceberg:
@@ -152,8 +180,8 @@ class Iceberg:
     def reset(self) -> None:
         self.spark.sql(f"CALL ice.system.set_current_snapshot('{self._short}', {self._snapshot})")
 
-    def merge(self, changes: Any) -> None:
-        self.spark.sql(_MERGE.format(self._table))
+    def merge(self, changes: Any, kind: Kind) -> None:
+        self.spark.sql(_merge_sql(self._table, kind))
 
     def rows(self) -> Any:
         return self.spark.table(self._table)

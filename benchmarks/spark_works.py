@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,32 +13,56 @@ import pyarrow.parquet as pq
 
 CHANGED = "quantity"
 """Negative in rows of the source, and nowhere else, so that they can be counted after the merge."""
+OPERATION, SEQUENCE = "op", "at"
+# A feed has one change a key. Of the changes of existing rows, one in so many deletes its row, and one in so many is
+# older than its row and must change nothing. Some are both. Deletes have values in these columns only, and in the key.
+DELETE_EVERY, OLDER_EVERY = 5, 9
+DAY = 86_400_000_000
+Kind = Literal["upsert", "delete", "feed"]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What rows are known by: how many, and how many came from the source; and the sums of their keys."""
+
+    rows: int
+    keys: int
+    new_rows: int = 0
+    new_keys: int = 0
+
+    SQL: ClassVar = (
+        "count(*)",
+        "sum(id)",
+        f"count_if({CHANGED} < 0)",
+        f"coalesce(sum(id) FILTER (WHERE {CHANGED} < 0), 0)",
+    )
 
 
 @dataclass(frozen=True)
 class Work:
-    """`files` of `rows` each, of which `touched` hold `updates` keys of the source; a tenth as many keys are new."""
+    """`files` of `rows` each, of which `touched` hold `matched` keys of the source; `inserts` rows with new keys.
+
+    An upsert replaces the matched rows, a delete removes them, and a feed does both.
+    """
 
     name: str
     about: str
     files: int
     rows: int
     touched: int
-    updates: int
+    matched: int
+    inserts: int
     one_column: bool = False
     repeated: int = 1
+    kind: Kind = "upsert"
     spark_options: tuple[tuple[str, str], ...] | None = None
     """With these options Spark writes the lake, with nulls; without them PyArrow does, without nulls."""
-
-    @property
-    def rows_after(self) -> tuple[int, int]:
-        """All rows, and those that came from the source."""
-        return self.files * self.rows + self.updates // 10, self.updates + self.updates // 10
 
     def scaled(self, scale: float) -> Work:
         """Fewer rows in large files, or fewer small files."""
         if self.rows > 10_000:
-            return replace(self, rows=int(self.rows * scale), updates=int(self.updates * scale))
+            matched, inserts = max(self.touched, int(self.matched * scale)), int(self.inserts * scale)
+            return replace(self, rows=int(self.rows * scale), matched=matched, inserts=inserts)
         return self if self.files < 100 else replace(self, files=max(self.touched, int(self.files * scale)))
 
 
@@ -46,14 +70,14 @@ _USUAL = "200,000 rows a file; 10,000 updates, 1,000 inserts"
 _WRITTEN = f"written by Spark: page indexes, one value in twenty is null; {_USUAL}"
 # Names and sizes are those of the benchmark of one machine.
 WORKS = [
-    Work("tiny", "5 files of 2,000 rows, 1 touched; 100 updates, 10 inserts", 5, 2_000, 1, 100, repeated=3),
-    Work("2,000 files, 5 touched", "of 2,000 rows; 1,000 updates, 100 inserts", 2_000, 2_000, 5, 1_000),
-    Work("5 of 50 files", _USUAL, 50, 200_000, 5, 10_000),
-    Work("all 50 files, all columns change", _USUAL, 50, 200_000, 50, 10_000),
-    Work("all 50 files, 1 column of 9 changes", _USUAL, 50, 200_000, 50, 10_000, one_column=True),
-    Work("Spark's lake, 5 of 50 files", _WRITTEN, 50, 200_000, 5, 10_000, spark_options=()),
-    Work("Spark's lake, all 50 files", _WRITTEN, 50, 200_000, 50, 10_000, spark_options=()),
-    Work("Spark's lake, 1 column of 9", _WRITTEN, 50, 200_000, 50, 10_000, one_column=True, spark_options=()),
+    Work("tiny", "5 files of 2,000 rows, 1 touched; 100 updates, 10 inserts", 5, 2_000, 1, 100, 10, repeated=3),
+    Work("2,000 files, 5 touched", "of 2,000 rows; 1,000 updates, 100 inserts", 2_000, 2_000, 5, 1_000, 100),
+    Work("5 of 50 files", _USUAL, 50, 200_000, 5, 10_000, 1_000),
+    Work("all 50 files, all columns change", _USUAL, 50, 200_000, 50, 10_000, 1_000),
+    Work("all 50 files, 1 column of 9 changes", _USUAL, 50, 200_000, 50, 10_000, 1_000, one_column=True),
+    Work("Spark's lake, 5 of 50 files", _WRITTEN, 50, 200_000, 5, 10_000, 1_000, spark_options=()),
+    Work("Spark's lake, all 50 files", _WRITTEN, 50, 200_000, 50, 10_000, 1_000, spark_options=()),
+    Work("Spark's lake, 1 column of 9", _WRITTEN, 50, 200_000, 50, 10_000, 1_000, one_column=True, spark_options=()),
     Work(
         "Spark's lake, zstd, all 50 files",
         f"{_WRITTEN}; zstd, row groups of 4 MiB",
@@ -61,7 +85,29 @@ WORKS = [
         200_000,
         50,
         10_000,
+        1_000,
         spark_options=(("compression", "zstd"), ("parquet.block.size", str(4 << 20))),
+    ),
+    Work("10,000 deletes in 5 of 50 files", "200,000 rows a file; by key", 50, 200_000, 5, 10_000, 0, kind="delete"),
+    Work(
+        "feed with deletes, all 50 files",
+        "7,200 updates, 1,800 deletes, 1,000 inserts; 1,000 are older than the row",
+        50,
+        200_000,
+        50,
+        9_000,
+        1_000,
+        kind="feed",
+    ),
+    Work(
+        "100 keys erased from 2,000 files",
+        "of 2,000 rows, 100 touched; by key",
+        2_000,
+        2_000,
+        100,
+        100,
+        0,
+        kind="delete",
     ),
 ]
 
@@ -115,17 +161,52 @@ def make_lake(spark: Any, root: Path, work: Work) -> None:
         (root / "written").rmdir()
 
 
-def make_source(root: Path, work: Work) -> None:
-    """Keys spread evenly over the touched files, which lie spread over the lake, and keys beyond all of them."""
-    chance, each = np.random.default_rng(4711), work.updates // work.touched
+def make_source(root: Path, work: Work) -> Counts:
+    """Keys spread evenly over the touched files, which lie spread over the lake, and keys beyond all of them.
+
+    Returns what the rows have to be after the merge.
+    """
+    chance, each = np.random.default_rng(4711), work.matched // work.touched
     pieces = []
     for number in range(0, work.touched * (work.files // work.touched), work.files // work.touched):
         known = _file(work, number).take(np.sort(chance.choice(work.rows, each, replace=False)))
-        pieces.append(known if work.one_column else table(work, known.column("id").to_numpy(), chance))
+        new = known if work.one_column else table(work, known.column("id").to_numpy(), chance)
+        pieces.append(_as_feed(known, new) if work.kind == "feed" else new)
     first = work.files * work.rows
-    pieces.append(table(work, np.arange(first, first + work.updates // 10), chance))
-    rows = pa.concat_tables(pieces)
+    added = table(work, np.arange(first, first + work.inserts), chance)
+    if work.kind == "feed":
+        added = added.append_column(OPERATION, pa.array(["I"] * work.inserts, pa.string()))
+    rows = pa.concat_tables([*pieces, added])
     negative = pc.subtract(pc.negate(rows.column(CHANGED)), pa.scalar(1, pa.int32()))
     rows = rows.set_column(rows.column_names.index(CHANGED), CHANGED, negative)
     root.mkdir()
-    pq.write_table(rows, root / "source.parquet")
+    pq.write_table(rows.select(["id"]) if work.kind == "delete" else rows, root / "source.parquet")
+    return _counts_after(work, rows, each)
+
+
+def _as_feed(known: pa.Table, new: pa.Table) -> pa.Table:
+    """The new rows as changes of the known ones."""
+    numbers = np.arange(known.num_rows)
+    deleted, days = numbers % DELETE_EVERY == 0, np.where(numbers % OLDER_EVERY == 0, -DAY, DAY)
+    moments = pa.array(known.column(SEQUENCE).cast(pa.int64()).to_numpy() + days, known.column(SEQUENCE).type)
+    new = new.set_column(new.column_names.index(SEQUENCE), SEQUENCE, moments)
+    for number, name in enumerate(new.column_names):
+        if name not in ("id", SEQUENCE):
+            new = new.set_column(number, name, pc.if_else(pa.array(deleted), None, new.column(name)))
+    return new.append_column(OPERATION, pa.array(np.where(deleted, "D", "U")))
+
+
+def _counts_after(work: Work, source: pa.Table, each: int) -> Counts:
+    """What the rows are after the merge: `each` touched file has so many changes, and inserted rows come last."""
+    keys, numbers = source.column("id").to_numpy(), np.arange(source.num_rows)
+    inserted, of_file = numbers >= each * work.touched, numbers % each
+    deletes = of_file % DELETE_EVERY == 0 if work.kind == "feed" else np.full(len(keys), work.kind == "delete")
+    older = of_file % OLDER_EVERY == 0 if work.kind == "feed" else np.zeros(len(keys), dtype=bool)
+    deleted, new = deletes & ~older & ~inserted, inserted | ~deletes & ~older
+    before = work.files * work.rows
+    return Counts(
+        before + int(inserted.sum() - deleted.sum()),
+        before * (before - 1) // 2 + int(keys[inserted].sum() - keys[deleted].sum()),
+        int(new.sum()),
+        int(keys[new].sum()),
+    )

@@ -139,7 +139,7 @@ WORKS = [
     Work("10,000 deletes in 5 of 50 files", "by key", PLAIN, 5, 10_000, 0, kind="delete"),
     Work(
         "feed with deletes, all 50 files",
-        "7,200 updates, 1,800 deletes, 1,000 inserts; 1,000 of them are older than the row and change nothing",
+        "7,200 updates, 1,800 deletes, 1,000 inserts; 1,000 are older than the row",
         PLAIN,
         50,
         9_000,

@@ -1,18 +1,27 @@
-"""What `make bench` writes comes from its results, all of it, and a try does not get into README."""
+"""What `make bench` writes comes from its results, all of it, and a try does not get into README.
+
+Every goal is about a work and contenders that exist, and the rows that the works expect are those that a merge leaves.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import contenders
 import goals
 import report
 import results
+import spark_works
+import works
 from chart import draw
+from contenders import Contender, DuckDB, OursDuckDB, OursPyArrow, Polars
 from results import Row, Suite
 
 
@@ -62,6 +71,27 @@ def test_goals_are_met_or_not_or_not_measured(suite: Suite) -> None:
     suite.rows[1].wall = suite.rows[0].wall = 0.039
     met = {outcome.text: outcome.met for outcome in goals.outcomes(suite)}
     assert met["tiny: fsspeckit to delta-rs"] == "**not met**"
+
+
+def test_goals_name_works_and_contenders() -> None:
+    names = {"local": {work.name for work in works.WORKS}, "spark": {work.name for work in spark_works.WORKS}}
+    assert not {(goal.suite, goal.work) for goal in goals.GOALS if goal.work not in names[goal.suite]}
+    everyone = {contender.name for contender in contenders.EVERYONE}
+    known = everyone | {results.family(name) for name in everyone} | {"fsspeckit, plan first", "fsspeckit, plan again"}
+    assert not {goal.against for goal in goals.GOALS if goal.suite == "local"} - known
+
+
+@pytest.mark.parametrize("contender", [OursPyArrow, OursDuckDB, Polars, DuckDB])
+@pytest.mark.parametrize("kind", ["upsert", "delete", "feed"])
+def test_the_expected_rows_are_those_after_a_merge(kind: str, contender: type[Contender], tmp_path: Path) -> None:
+    work = next(work for work in works.WORKS if work.kind == kind).small()
+    (tmp_path / "lakes").mkdir()
+    works.build(work, tmp_path)
+    lake, place = tmp_path / "lakes" / work.lake.name, tmp_path / work.name
+    expected = works.Sums(**json.loads((place / "expected.json").read_text()))
+    assert works.sums_of_files(work.lake, contender().files(lake)) != expected
+    contender().merge(lake, pq.read_table(place / "source.parquet"), work)
+    assert works.sums_of_files(work.lake, contender().files(lake)) == expected
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
