@@ -351,16 +351,5 @@ def test_keys_of_one_column(io: Any, lake: str, keys: Any) -> None:
             io.delete(lake, keys=keys, key_columns=["id", "x"])
 
 
-def test_a_column_that_no_other_file_has_is_not_lost(io: Any, tmp_path: Path) -> None:
-    """The file stays without rows, so that the next batch with this column is not refused."""
-    narrow, wide = pa.table({"id": [1, 2], "v": ["a", "b"]}), pa.table({"id": [3], "v": ["c"], "x": [1.5]})
-    lake = write_lake(tmp_path / "lake", {"a.parquet": narrow, "b.parquet": wide})
-    assert io.delete(lake, keys=[3], key_columns=["id"]).deleted == 1
-    assert len(data_files(lake)) == 2
-    more = pa.table({"id": [4], "v": ["d"], "x": [2.5]})
-    assert io.merge(more, lake, "upsert", ["id"]).inserted == 1
-    assert sorted(row["id"] for row in rows(lake)) == [1, 2, 4]
-
-
 def test_a_key_of_another_type(io: Any, lake: str) -> None:
     refused(io, pa.table({"id": ["1"]}), lake, "'id'", "delete")

@@ -162,37 +162,20 @@ class ExecutionPlan:
         return {group: rows for group, rows in sorted(groups.items()) if rows.changed}
 
     @cached_property
-    def _emptied(self) -> list[int]:
-        """The numbers of the files that lose all rows."""
+    def emptied(self) -> frozenset[str]:
+        """The paths of files that lose all rows."""
         if self.request.rewrite_mode == "full":
-            return []
-        deleted = {n: sum(rows.deleted for rows in self.changed_groups(n).values()) for n in self.touched_numbers}
-        return [n for n, rows in deleted.items() if rows and rows == self.target.files.rows[n]]
-
-    @cached_property
-    def kept_without_rows(self) -> frozenset[int]:
-        """The files that lose all rows and stay: without them, the data set would have no file, or lose a column."""
-        if not self._emptied or self.counts.inserted or self.counts.moved:
             return frozenset()
-        files, emptied, kept = self.target.files, set(self._emptied), set[int]()
-        columns = set[str]().union(*(footer.schema.names for n, footer in enumerate(files) if n not in emptied))
-        for number in self._emptied:
-            if not columns.issuperset(files[number].schema.names):
-                kept.add(number)
-                columns.update(files[number].schema.names)
-        return frozenset(kept)
-
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """The paths of files that are removed, because they lose all rows."""
-        return frozenset(self.target.files.infos[n].path for n in self._emptied if n not in self.kept_without_rows)
+        deleted = {n: sum(rows.deleted for rows in self.changed_groups(n).values()) for n in self.touched_numbers}
+        files = self.target.files
+        return frozenset(files.infos[n].path for n, rows in deleted.items() if rows and rows == files.rows[n])
 
     @property
     def emptied_partitions(self) -> frozenset[str]:
         """The partition folders that lose all their files. New rows may come into them."""
         infos, folder = self.target.files.infos, posixpath.dirname
-        left = {folder(info.path) for info in infos if info.path not in self.removed}
-        emptied = {folder(path) for path in self.removed} if self.shape.partitions else set()
+        left = {folder(info.path) for info in infos if info.path not in self.emptied}
+        emptied = {folder(path) for path in self.emptied} if self.shape.partitions else set()
         return frozenset(emptied - left - {""})
 
     @property
@@ -223,10 +206,10 @@ class ExecutionPlan:
     @cached_property
     def copied(self) -> Footer | None:
         """The file that is copied to keep the records of streams, because files are removed and none is written."""
+        left = [footer for footer in self.target.files if footer.path not in self.emptied]
         new_files = self.counts.inserted or self.counts.moved
-        if not self.removed or new_files or len(self.touched_numbers) > len(self.removed):
+        if not self.emptied or not left or new_files or len(self.touched_numbers) > len(self.emptied):
             return None
-        left = [footer for footer in self.target.files if footer.path not in self.removed]
         return None if self.brought_along else file_to_copy(left, with_batch(self.target.ledger, self.request.batch))
 
     @property

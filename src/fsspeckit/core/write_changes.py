@@ -40,7 +40,8 @@ def write_changes(
     how = replacing(engine, location, request.replace)
     jobs = _jobs(planned, files, how)
     rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
-    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.removed)]
+    written = {job.footer.path for job in jobs}
+    rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
     inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
     if done or inserted:
@@ -56,10 +57,13 @@ def write_changes(
 
 
 def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
-    """The files to rewrite, without those that are removed."""
-    infos, kept = planned.target.files.infos, planned.kept_without_rows
-    numbers = [n for n in planned.touched_numbers if infos[n].path not in planned.removed]
-    return [_job(planned, files, how, number, n, n in kept) for number, n in enumerate(numbers)]
+    """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
+    emptied = planned.emptied
+    inserted = planned.counts.inserted or planned.counts.moved
+    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
+    kept = planned.touched_numbers[0] if keeps_no_file else None
+    numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
+    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
 
 
 def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
