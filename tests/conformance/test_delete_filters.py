@@ -43,8 +43,10 @@ def values() -> pa.Table:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
+    """One row group a file: PyArrow's bounds leave out NaN, and DataFusion takes a file with equal bounds for a constant,
+    which a copied row group of NaN and one other value would be."""
     files = {f"f{i}.parquet": values().slice(i * 4, 4) for i in range(3)}
-    return write_lake(tmp_path / "lake", files, row_group_size=2)
+    return write_lake(tmp_path / "lake", files)
 
 
 def delete(io: Any, lake: str, filters: Any) -> Any:
@@ -150,7 +152,7 @@ def months(folder: Path, *names: Any) -> str:
         (["2024-09-30", "2024-10-01"], [("month", "<", "2024-10-01")], ["2024-10-01"]),
         (["a", "b", "with space", "50%25"], [("month", "==", "50%")], ["a", "b", "with space"]),
         (["true", "false"], [("month", "==", True)], ["false"]),
-        (["1", "__HIVE_DEFAULT_PARTITION__"], [("month", "<", 5)], [None]),
+        (["1", "9", "__HIVE_DEFAULT_PARTITION__"], [("month", "<", 5)], ["9", None]),
         (["1", "2"], [("month", "<", 5), ("id", ">", 0)], ["1"]),
     ],
     ids=str,

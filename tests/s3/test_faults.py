@@ -309,7 +309,7 @@ def test_an_expired_credential(moto_bucket: Bucket, prefix: str, monkeypatch: py
     )  # fmt: skip
 
     def put_part(self: Any, key: str, *rest: Any) -> str:
-        raise self._ours(refusal, "write", key) from None
+        raise self._store_error(refusal, "write", key) from None
 
     monkeypatch.setattr(client.S3Objects, "put_part", put_part)
     with pytest.raises(StorageError, match=r"ExpiredToken The provided token has expired.* Nothing was changed"):

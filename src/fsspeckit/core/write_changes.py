@@ -61,7 +61,9 @@ def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
     emptied = planned.emptied
     inserted = planned.counts.inserted or planned.counts.moved
     keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
-    kept = planned.touched_numbers[0] if keeps_no_file else None
+    kept = None
+    if keeps_no_file:  # PyArrow cannot read a data set whose only partition value is null
+        kept = min(planned.touched_numbers, key=lambda n: None in planned.target.files[n].partition.values())
     numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
     return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
 
