@@ -43,8 +43,8 @@ def values() -> pa.Table:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
-    """One row group a file: PyArrow's bounds leave out NaN, and DataFusion takes a file with equal bounds for a constant,
-    which a copied row group of NaN and one other value would be."""
+    """One row group a file. PyArrow's bounds leave out NaN, and DataFusion takes a file with equal bounds for a
+    constant: with a copied row group of NaN and one other value, it would read NaN as that value."""
     files = {f"f{i}.parquet": values().slice(i * 4, 4) for i in range(3)}
     return write_lake(tmp_path / "lake", files)
 
