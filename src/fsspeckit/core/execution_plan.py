@@ -206,11 +206,11 @@ class ExecutionPlan:
     @cached_property
     def copied(self) -> Footer | None:
         """The file that is copied to keep the records of streams, because files are removed and none is written."""
-        left = [footer for footer in self.target.files if footer.path not in self.emptied]
         new_files = self.counts.inserted or self.counts.moved
-        if not self.emptied or not left or new_files or len(self.touched_numbers) > len(self.emptied):
+        if not self.emptied or new_files or len(self.touched_numbers) > len(self.emptied) or self.brought_along:
             return None
-        return None if self.brought_along else file_to_copy(left, with_batch(self.target.ledger, self.request.batch))
+        left = [footer for footer in self.target.files if footer.path not in self.emptied]
+        return file_to_copy(left, with_batch(self.target.ledger, self.request.batch)) if left else None
 
     @property
     def touched(self) -> list[Footer]:
