@@ -76,12 +76,16 @@ def incremental(strategy: MergeStrategy) -> None:
 
 
 def no_null_keys(null_counts: dict[str, int]) -> None:
-    columns_with_nulls = {name: count for name, count in null_counts.items() if count}
-    if columns_with_nulls:
-        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in columns_with_nulls.items())
+    counts = _columns_with_nulls(null_counts)
+    if counts:
         raise NullKeyError(
             f"Key columns of the source contain NULL values: {counts}. A NULL matches nothing; drop or fill these rows."
         )
+
+
+def _columns_with_nulls(null_counts: Mapping[str, int]) -> str:
+    """`'id' (1 row), 'day' (3 rows)`; empty if there are no nulls."""
+    return ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in null_counts.items() if count)
 
 
 def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_columns: Sequence[str]) -> None:
@@ -127,9 +131,8 @@ def no_moved_keys(match: Match, actions: Actions, partition_columns: Sequence[st
 
 
 def no_null_sequence(null_counts: Mapping[str, int]) -> None:
-    nulls = {name: count for name, count in null_counts.items() if count}
-    if nulls:
-        counts = ", ".join(f"{name!r} ({count} row{'s' * (count != 1)})" for name, count in nulls.items())
+    counts = _columns_with_nulls(null_counts)
+    if counts:
         raise ArgumentError(
             f"sequence_by columns of the source contain NULL values: {counts}. Without a value it is unknown which row "
             "is older; fill or drop these rows."
