@@ -6,6 +6,7 @@ Every file is old or new, never half: what can be opened can be read, and each r
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
@@ -21,7 +22,9 @@ from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
 
 def look(lake: Path, seen: Counter[str]) -> None:
-    for path in sorted(lake.rglob("*.parquet")):
+    # `rglob` fails if a folder is removed while it lists; `walk` goes on.
+    files = [Path(folder, name) for folder, _, names in os.walk(lake) for name in names if name.endswith(".parquet")]
+    for path in sorted(files):
         try:
             with open(path, "rb") as file:
                 table = pq.ParquetFile(file).read()
