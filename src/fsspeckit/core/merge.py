@@ -23,17 +23,15 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.listing import list_files
-from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
-    files_of_other_types,
     in_timezone,
     overwritten_target,
     partition_map,
@@ -42,7 +40,7 @@ from fsspeckit.core.dataset.target import (
     template,
 )
 from fsspeckit.core.engine import Engine, Scratch, Source
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
+from fsspeckit.core.errors import DatasetMergeError, TargetError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
@@ -63,7 +61,7 @@ from fsspeckit.core.model import (
     Target,
     WriteOptions,
 )
-from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
@@ -72,8 +70,9 @@ from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
 from fsspeckit.core.write_changes import replacing, retype, write_changes
+from fsspeckit.core.write_plan import Mode, PlannedWrite, planned_write
 
-__all__ = ["MergeStrategy", "Request", "plan", "run", "write"]
+__all__ = ["MergeStrategy", "Request", "plan", "plan_write", "run", "write"]
 
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
@@ -115,25 +114,22 @@ def write(
     engine: Engine,
     location: Location,
     source: object,
-    mode: Literal["append", "overwrite"],
+    mode: Mode,
     partition_columns: tuple[str, ...] | None = None,
     options: WriteOptions | None = None,
     lock_timeout: float = 60,
     partition_timezone: str | None = None,
     source_timezone: str | None = None,
+    partitions: Any = None,
+    max_removed_rows: int | None = None,
 ) -> WriteResult:
-    """Add rows as new files, or replace all data files by new ones, in one commit."""
-    if mode not in ("append", "overwrite"):
-        raise ArgumentError(f"Unknown mode {mode!r}. Choose 'append' or 'overwrite'.")
+    """Add rows as new files, or replace all data files or those of some partitions by new ones, in one commit."""
+    zones = partition_timezone, source_timezone
     with engine.running() as engine, writing(location, lock_timeout) as session:
-        infos = list_files(location)
-        target = None
-        if mode == "append":
-            target = read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
-        with contextlib.closing(_open(engine, source, target)) as opened:
-            if target is None:
-                target = overwritten_target(location, opened.schema, partition_columns)
-            shape = _shape(engine, target, opened, (), partition_timezone, source_timezone)
+        scratch = _scratch(session)
+        with _write(engine, location, source, mode, partition_columns, zones, partitions, scratch) as planned:
+            validate.removed_rows(planned.removed_rows, max_removed_rows)
+            infos, target, spool, shape = planned.infos, planned.target, planned.spool, planned.shape
             files = NewFiles(
                 shape,
                 partition_map(target, shape),
@@ -142,24 +138,78 @@ def write(
                 template(target, shape),
                 target.ledger,
             )
-            spool = opened.spool(shape, _scratch(session))
-        with contextlib.closing(spool.store), location.storage.syncing():
-            files = replace(files, shape=shape_of_files(target, shape, spool.columns_to_retype))
-            files = replace(files, template=template(target, files.shape))
-            staged = insert_rows(engine, location, spool, None, spool.rows, files)
-            partitions = {values for part in spool.parts for values in part.partitions}
-            added = columns_to_add(target, files.shape, (), partitions, partial(partition_map, target, files.shape))
-            columns = spool.columns_to_retype.union(added)
-            others = files_of_other_types(target, files.shape, columns, added)
-            session.stage(sorted({posixpath.dirname(f.path) for f in others}))
-            retyped = retype(engine, location, spool, files, others, columns, added, replacing(engine, location))
-            if staged:
-                session.sync_staging()
-        if not staged and (mode == "overwrite" or not infos):
-            staged = files.write_empty(location, "")
-        removed = list(infos) if mode == "overwrite" else _moved(retyped, infos)
+            with location.storage.syncing():
+                staged = insert_rows(engine, location, spool, None, spool.rows, files)
+                if not staged and planned.keeps_no_file:
+                    staged = files.write_empty(location, planned.folder_of_empty_file)
+                others = planned.rewritten if staged or planned.removed else []
+                copied = planned.file_to_copy if not staged and not others else None
+                others = others if copied is None else [copied]
+                session.stage(sorted({posixpath.dirname(f.path) for f in others}))
+                columns, added, how = planned.columns, planned.added, replacing(engine, location)
+                retyped = retype(engine, location, spool, files, others, columns, added, how)
+                if staged:
+                    session.sync_staging()
+        removed = [*planned.removed, *_moved(retyped, infos)]
         session.commit([*(s for r in retyped for s in r.staged), *staged], removed, infos)
-    return results.written(location, mode, staged, retyped, removed)
+    return results.written(location, mode, staged, retyped, removed, planned.removed_rows)
+
+
+def plan_write(
+    engine: Engine,
+    location: Location,
+    source: object,
+    mode: Mode,
+    partition_columns: tuple[str, ...] | None = None,
+    partition_timezone: str | None = None,
+    source_timezone: str | None = None,
+    partitions: Any = None,
+) -> WritePlan:
+    """Plan a plain write: nothing is locked and nothing is written."""
+    warn_unfinished(location)
+    zones = partition_timezone, source_timezone
+    with (
+        engine.running() as engine,
+        _write(engine, location, source, mode, partition_columns, zones, partitions, None) as planned,
+    ):
+        removed = {info.path for info in planned.removed}
+        return results.describe_write(
+            location,
+            mode,
+            planned.infos,
+            planned.new_rows,
+            removed,
+            planned.removed_rows,
+            planned.rewritten if planned.spool.rows or removed else [],
+        )
+
+
+@contextlib.contextmanager
+def _write(
+    engine: Engine,
+    location: Location,
+    source: object,
+    mode: Mode,
+    partition_columns: tuple[str, ...] | None,
+    zones: tuple[str | None, str | None],
+    partitions: Any,
+    scratch: Scratch | None,
+) -> Iterator[PlannedWrite]:
+    """Everything about a plain write before the first byte is written. The source's rows last until the block ends."""
+    infos, removed_rows = list_files(location), None
+    target = None
+    if mode != "overwrite":
+        target = read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
+    with contextlib.closing(_open(engine, source, target)) as opened:
+        if target is None:
+            target, removed_rows = overwritten_target(location, opened.schema, partition_columns)
+        shape = _shape(engine, target, opened, (), *zones)
+        spool = opened.spool(shape, scratch)
+    with contextlib.closing(spool.store):
+        if mode == "overwrite_partitions" and engine.ignores_case and partitions is not None:
+            partitions = [dict(zip(in_target_case(target, list(p)), p.values(), strict=True)) for p in partitions]
+        shape = shape_of_files(target, shape, spool.columns_to_retype)
+        yield planned_write(mode, infos, target, spool, shape, partitions, removed_rows)
 
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:

@@ -69,7 +69,8 @@ class WriteResult:
     """What `write_dataset` wrote.
 
     `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
-    that their own type could not hold.
+    that their own type could not hold. `removed_rows` are the rows of files that were replaced or removed; `None` if
+    one of these files could not be read.
     """
 
     mode: str
@@ -77,6 +78,25 @@ class WriteResult:
     files: list[MergeFileMetadata]
     removed_files: list[str] = field(default_factory=list)
     retyped_files: list[str] = field(default_factory=list)
+    removed_rows: int | None = 0
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """What `write_dataset` would do: exact counts, and the files that would be removed or rewritten.
+
+    `removed_rows` is `None` if a file that would be removed cannot be read. `new_rows` are the rows of new files by
+    folder (`""` if the data set is not partitioned). `emptied_partitions` are folders that would lose their last file.
+    """
+
+    mode: str
+    rows: int
+    removed_rows: int | None
+    removed_files: tuple[str, ...]
+    retyped_files: tuple[str, ...]
+    new_rows: Mapping[str, int]
+    new_partitions: tuple[str, ...]
+    emptied_partitions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

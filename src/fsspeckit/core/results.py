@@ -10,7 +10,7 @@ from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
-from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WriteResult
+from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Location
 
 
@@ -70,7 +70,12 @@ def _preserved(location: Location, target: Target, replaced: set[str]) -> list[M
 
 
 def written(
-    location: Location, mode: str, inserted: Sequence[Staged], retyped: Sequence[Rewritten], removed: Sequence[FileInfo]
+    location: Location,
+    mode: str,
+    inserted: Sequence[Staged],
+    retyped: Sequence[Rewritten],
+    removed: Sequence[FileInfo],
+    removed_rows: int | None = 0,
 ) -> WriteResult:
     """The result of a plain write."""
     rewritten = [entry(location, s, "rewritten") for r in retyped for s in r.staged]
@@ -80,6 +85,31 @@ def written(
         [*rewritten, *(entry(location, s, "inserted") for s in inserted)],
         [location.show(f.path) for f in removed],
         [f.path for f in rewritten],
+        removed_rows,
+    )
+
+
+def describe_write(
+    location: Location,
+    mode: str,
+    infos: Sequence[FileInfo],
+    new_rows: Mapping[str, int],
+    removed: Container[str],
+    removed_rows: int | None,
+    retyped: Sequence[Footer],
+) -> WritePlan:
+    """The plan of a plain write. `removed` are paths."""
+    folders = {posixpath.dirname(info.path) for info in infos}
+    kept = {posixpath.dirname(info.path) for info in infos if info.path not in removed}
+    return WritePlan(
+        mode,
+        sum(new_rows.values()),
+        removed_rows,
+        tuple(location.show(info.path) for info in infos if info.path in removed),
+        tuple(location.show(footer.path) for footer in retyped),
+        new_rows,
+        tuple(sorted(set(new_rows) - folders - {""})),
+        tuple(sorted(folders - kept - set(new_rows) - {""})),
     )
 
 

@@ -187,3 +187,11 @@ def rows_to_insert(count: int, shape: Shape) -> None:
             f"{count} row(s) of the source have new keys, and the columns {required}, which the source does not have, "
             "may not be null in the target. Add them, or use strategy='update'."
         )
+
+
+def removed_rows(rows: int | None, limit: int | None) -> None:
+    """A write may not remove more rows than the caller allows."""
+    if limit is None or (rows is not None and rows <= limit):
+        return
+    lost = "an unknown number of rows (a file cannot be read)" if rows is None else f"{rows:,} row(s)"
+    raise ArgumentError(f"The write would remove {lost}, and max_removed_rows is {limit:,}. Nothing was changed.")

@@ -13,12 +13,14 @@ from fsspeckit.core import defaults, validate
 from fsspeckit.core import merge as core
 from fsspeckit.core.actions import PRESETS
 from fsspeckit.core.dataset.partitions import timezone
+from fsspeckit.core.dataset.replaced_partitions import check_form
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy, WriteOptions
-from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access, Location
+from fsspeckit.core.write_plan import MODES
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -178,20 +180,43 @@ class DatasetIO(Generic[Frame]):
     ) -> WriteResult:
         """Write `data` as new files, in addition to the existing data files or instead of them. Other files are kept.
 
-        The options are those of `merge`.
+        Args:
+            data, path, partition_columns: as in `merge`.
+            mode: `append` adds files, `overwrite` replaces all data files, `overwrite_partitions` replaces those of the
+                partitions that `data` has rows of.
+            partitions: with `overwrite_partitions`, the partitions to replace: `[{"day": "2026-01-01"}]`. Rows of other
+                partitions are refused, and named partitions without rows become empty. Some of the partition columns
+                name all partitions with these values; `None` is the null partition.
+            max_removed_rows: refuse a write that would remove more rows than this.
+
+        The other options are those of `merge`.
         """
         check_known("write_dataset", options, WriteDatasetOptions)
         return self._write(data, path, mode, partition_columns, options)
 
+    def plan_write(
+        self,
+        data: Any,
+        path: str,
+        mode: Mode = "append",
+        partition_columns: Columns | None = None,
+        **options: Unpack[WriteDatasetOptions],
+    ) -> WritePlan:
+        """Describe what `write_dataset` would do, and change nothing."""
+        check_known("plan_write", options, WriteDatasetOptions)
+        location, plain = self._locate(path), _plain_write(mode, partition_columns, options)
+        with self._running("plan", location) as engine:
+            return core.plan_write(engine, location, data, **plain)
+
     def _write(
         self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
     ) -> WriteResult:
-        columns = _partition_argument(partition_columns, options.get("partition_by"))
-        layout, timeout = _layout(options), _timeout(options)
-        in_folders, of_source = _zone(options, "partition_timezone"), _zone(options, "source_timezone")
-        location = self._locate(path)
+        location, plain = self._locate(path), _plain_write(mode, partition_columns, options)
+        layout, timeout, limit = _layout(options), _timeout(options), _row_limit(options)
         with self._running("write", location) as engine:
-            return core.write(engine, location, data, mode, columns, layout, timeout, in_folders, of_source)
+            return core.write(
+                engine, location, data, options=layout, lock_timeout=timeout, max_removed_rows=limit, **plain
+            )
 
     def write_parquet_dataset(
         self,
@@ -213,6 +238,8 @@ class DatasetIO(Generic[Frame]):
         if rewrite_mode not in ("full", "incremental"):
             raise ArgumentError(f"Unknown rewrite_mode {rewrite_mode!r}. Choose 'full' or 'incremental'.")
         _check_used(strategy, key_columns, mode, rewrite_mode, order, options.get("replace"))
+        if strategy is not None and (idle := [n for n in ("partitions", "max_removed_rows") if options.get(n)]):
+            raise ArgumentError(f"{idle[0]} has no effect with a strategy. Leave it out.")
         if strategy is None:
             return self._write(data, path, mode, partition_columns, options)
         if strategy == MergeStrategy.DELETE:
@@ -275,6 +302,27 @@ class TableIO(DatasetIO[pa.Table]):
         from fsspeckit.datasets.scan import read_dataset
 
         return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
+
+
+def _plain_write(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a plain write and its plan have in common."""
+    if mode not in MODES:
+        raise ArgumentError(f"Unknown mode {mode!r}. Choose one of {', '.join(map(repr, MODES))}.")
+    check_form(mode, options.get("partitions"))
+    return {
+        "mode": mode,
+        "partition_columns": _partition_argument(partition_columns, options.get("partition_by")),
+        "partition_timezone": _zone(options, "partition_timezone"),
+        "source_timezone": _zone(options, "source_timezone"),
+        "partitions": options.get("partitions"),
+    }
+
+
+def _row_limit(options: Mapping[str, Any]) -> int | None:
+    limit: Any = options.get("max_removed_rows")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ArgumentError(f"max_removed_rows is a number of rows, 0 or more, not {limit!r}.")
+    return limit
 
 
 def _layout(options: Mapping[str, Any]) -> WriteOptions:

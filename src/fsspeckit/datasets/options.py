@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EngineName: TypeAlias = Literal["pyarrow", "duckdb", "spark"]
 Strategy: TypeAlias = Literal["insert", "update", "upsert", "delete"]
 AnyStrategy: TypeAlias = Literal["insert", "update", "upsert", "full_merge", "deduplicate", "delete"]
-Mode: TypeAlias = Literal["append", "overwrite"]
+Mode: TypeAlias = Literal["append", "overwrite", "overwrite_partitions"]
 Columns: TypeAlias = Sequence[str] | str
 
 
@@ -56,7 +56,7 @@ class PlanOptions(CommonOptions, RowChangeOptions, total=False):
     """Options of `plan`."""
 
 
-class WriteDatasetOptions(CommonOptions, total=False):
+class NewFileOptions(CommonOptions, total=False):
     """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
     compression: str
@@ -69,18 +69,31 @@ class WriteDatasetOptions(CommonOptions, total=False):
     """Seconds to wait for another writer."""
 
 
-class RewriteOptions(WriteDatasetOptions, total=False):
+class WriteModeOptions(TypedDict, total=False):
+    """Options of `write_dataset` and `write_parquet_dataset` about the rows that a write removes."""
+
+    partitions: Sequence[Mapping[str, Any]] | None
+    """With `overwrite_partitions`: the partitions to replace, e.g. `[{"day": "2026-01-01"}]`."""
+    max_removed_rows: int | None
+    """Refuse a write that would remove more rows than this."""
+
+
+class WriteDatasetOptions(NewFileOptions, WriteModeOptions, total=False):
+    """Options of `write_dataset`."""
+
+
+class RewriteOptions(NewFileOptions, total=False):
     """Options of `merge` and `write_parquet_dataset`, which may rewrite files."""
 
     replace: Replace | None
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
 
 
-class WriteParquetOptions(RewriteOptions, total=False):
+class WriteParquetOptions(RewriteOptions, WriteModeOptions, total=False):
     """Options of `write_parquet_dataset`."""
 
     mode: Mode
-    """Without a strategy: add to the existing data files, or replace them."""
+    """Without a strategy: add to the existing data files, replace them, or replace those of some partitions."""
     rewrite_mode: Literal["full", "incremental"]
     """`full` replaces all data files with new ones in one commit; `incremental` does what `merge` does."""
     partition_columns: Columns | None

@@ -87,15 +87,22 @@ def _columns_in_paths(files: Iterable[FileInfo]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, columns in _partitioned(files) for name in columns))
 
 
-def overwritten_target(location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None) -> Target:
-    """The target of an overwrite. Of the old files, which may be damaged, it keeps partition columns and the ledger."""
+def overwritten_target(
+    location: Location, source: pa.Schema, partition_columns: tuple[str, ...] | None
+) -> tuple[Target, int | None]:
+    """The target of an overwrite, and the rows that it has before; `None` if a file is damaged.
+
+    Of the old files it keeps partition columns and the ledger.
+    """
     infos = list_files(location)
     check_not_bucketed(location, infos)
     check_distinct(location, infos)
     if partition_columns is None:
         partition_columns = tuple(c for c in _columns_in_paths(infos) if c in source.names)
     footers = parallel_map(lambda info: _readable_footer(location, info), infos, 8)
-    return Target(Footers(), None, (), partition_columns, ledger.entries(f for f in footers if f is not None))
+    readable = [footer for footer in footers if footer is not None]
+    rows = sum(footer.rows for footer in readable) if len(readable) == len(infos) else None
+    return Target(Footers(), None, (), partition_columns, ledger.entries(readable)), rows
 
 
 def _readable_footer(location: Location, info: FileInfo) -> Footer | None:
