@@ -14,7 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import delete, merge, plan, plan_delete, read, recover
+    from fsspeckit.api import delete, merge, plan, plan_delete, plan_write, read, recover, write_dataset
     from fsspeckit.core.errors import (
         ArgumentError,
         CommitUnfinishedError,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MergeValidationError,
         NullKeyError,
         PartitionMoveError,
+        RemovedRowsError,
         SchemaMismatchError,
         StorageError,
         TargetChangedError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         UnreadableFileError,
     )
     from fsspeckit.core.model import MergeStrategy
-    from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WriteResult
+    from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO as DuckDBDatasetIO
     from fsspeckit.datasets.options import MergeOptions, PlanOptions
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -60,19 +61,23 @@ __all__ = [
     "PartitionMoveError",
     "PlanOptions",
     "PyArrowDatasetIO",
+    "RemovedRowsError",
     "SchemaMismatchError",
     "StorageError",
     "TargetChangedError",
     "TargetError",
     "UnreadableFileError",
+    "WritePlan",
     "WriteResult",
     "delete",
     "inspect",
     "merge",
     "plan",
     "plan_delete",
+    "plan_write",
     "read",
     "recover",
+    "write_dataset",
 ]
 
 __version__ = "0.1.0"
@@ -83,7 +88,9 @@ warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", Us
 # Not in `__all__`, so that `from fsspeckit import *` works without their libraries.
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
 _MODULES = {
-    **dict.fromkeys(("delete", "merge", "plan", "plan_delete", "read", "recover"), "api"),
+    **dict.fromkeys(
+        ("delete", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"), "api"
+    ),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),

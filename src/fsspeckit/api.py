@@ -10,10 +10,19 @@ from fsspeckit.core import defaults
 from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergeStrategy
-from fsspeckit.core.reports import MergePlan, MergeResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, Columns, DeleteOptions, EngineName, Strategy
+from fsspeckit.datasets.options import (
+    AnyMergeOptions,
+    AnyPlanOptions,
+    AnyWriteOptions,
+    Columns,
+    DeleteOptions,
+    EngineName,
+    Mode,
+    Strategy,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,6 +205,73 @@ def plan_delete(
     """
     run: Callable[..., MergePlan] = dataset_io(engine or engine_for(keys), filesystem, storage_options).plan_delete
     return run(path, keys, key_columns, filters, **options)
+
+
+def write_dataset(
+    data: Any,
+    path: str,
+    mode: Mode = "append",
+    partition_columns: Columns | None = None,
+    *,
+    engine: EngineName | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[AnyWriteOptions],
+) -> WriteResult:
+    """Write the rows of `data` as new files, beside the existing data files, or instead of all or some of them.
+
+    Keys are not compared. All changes are one commit, as in `merge`.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [1, 2, 3], "day": ["2026-01-01", "2026-01-02", "2026-01-02"]})
+    >>> fsspeckit.write_dataset(orders, "memory://write/orders", partition_columns=["day"]).rows
+    3
+    >>> corrected = pa.table({"id": [4], "day": ["2026-01-02"]})
+    >>> result = fsspeckit.write_dataset(corrected, "memory://write/orders", "overwrite_partitions")
+    >>> result.rows, result.removed_rows
+    (1, 2)
+    >>> fsspeckit.read("memory://write/orders", ["id"]).to_pylist()
+    [{'id': 1}, {'id': 4}]
+
+    Args:
+        data, path, engine, filesystem, storage_options: as in `merge`. A new data set is created.
+        mode: `append` adds files, `overwrite` replaces all data files, `overwrite_partitions` replaces those of the
+            partitions that `data` has rows of, and leaves other files unchanged.
+        partition_columns: for a new data set; otherwise detected from the paths. `partition_by` is an alias.
+        partitions: with `overwrite_partitions`, the partitions to replace, e.g. `[{"day": "2026-01-01"}]`. Rows of
+            other partitions are refused, and a named partition without rows becomes empty. A dictionary with some of
+            the partition columns names all partitions with these values. `None` names the null partition.
+        max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
+        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone: as in
+            `merge`.
+        source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
+    """
+    run: Callable[..., WriteResult] = dataset_io(engine or engine_for(data), filesystem, storage_options).write_dataset
+    return run(data, path, mode, partition_columns, **options)
+
+
+def plan_write(
+    data: Any,
+    path: str,
+    mode: Mode = "append",
+    partition_columns: Columns | None = None,
+    *,
+    engine: EngineName | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[AnyWriteOptions],
+) -> WritePlan:
+    """Describe what `write_dataset` would do, with exact counts, and change nothing. The arguments are the same.
+
+    >>> import fsspeckit, pyarrow as pa
+    >>> orders = pa.table({"id": [1, 2, 3], "day": ["2026-01-01", "2026-01-02", "2026-01-02"]})
+    >>> _ = fsspeckit.write_dataset(orders, "memory://plan_write/orders", partition_columns=["day"])
+    >>> plan = fsspeckit.plan_write(orders.slice(0, 1), "memory://plan_write/orders", "overwrite_partitions")
+    >>> plan.rows, plan.removed_rows, dict(plan.new_rows)
+    (1, 1, {'day=2026-01-01': 1})
+    """
+    run: Callable[..., WritePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan_write
+    return run(data, path, mode, partition_columns, **options)
 
 
 @overload

@@ -71,7 +71,7 @@ LAYERS = [
     {"rewrite"},
     {"commit"},
     {"engine"},
-    {"local_engine", "execution_plan"},
+    {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
     {"merge", "results", "incremental"},
 ]

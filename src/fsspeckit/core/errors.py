@@ -10,6 +10,7 @@
     │   └── CommitUnfinishedError        the commit is recorded but not all applied; `fsspeckit recover` finishes it
     └── MergeValidationError             the input is wrong (also a ValueError); the data set is as it was
         ├── ArgumentError                strategy, key columns, options
+        │   └── RemovedRowsError         more rows would be removed than `max_removed_rows` allows
         ├── NullKeyError
         ├── DuplicateKeyError
         ├── SchemaMismatchError          columns missing or extra, types of different families, a value that is lost
@@ -74,6 +75,14 @@ class MergeValidationError(FsspeckitError, ValueError):
 
 class ArgumentError(MergeValidationError):
     """An argument makes no sense."""
+
+
+class RemovedRowsError(ArgumentError):
+    """A write would remove more rows than `max_removed_rows`: `rows`, or `None` if a file cannot be read."""
+
+    def __init__(self, message: str, rows: int | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class NullKeyError(MergeValidationError):

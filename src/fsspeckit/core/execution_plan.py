@@ -37,7 +37,7 @@ class Request:
     """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
 
     `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts. `must_exist` refuses
-    a target without data files.
+    a target without data files, and `max_removed_rows` a merge that deletes more rows.
     """
 
     strategy: MergeStrategy
@@ -57,6 +57,7 @@ class Request:
     on_move: Literal["refuse", "move"] = "refuse"
     filters: Any = None
     must_exist: bool = False
+    max_removed_rows: int | None = None
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

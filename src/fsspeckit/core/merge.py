@@ -23,7 +23,6 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
@@ -59,7 +58,6 @@ from fsspeckit.core.model import (
     Shape,
     Staged,
     Target,
-    WriteOptions,
 )
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
@@ -70,9 +68,9 @@ from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
 from fsspeckit.core.write_changes import replacing, retype, write_changes
-from fsspeckit.core.write_plan import Mode, PlannedWrite, planned_write
+from fsspeckit.core.write_plan import PlannedWrite, WriteRequest, plan_removals
 
-__all__ = ["MergeStrategy", "Request", "plan", "plan_write", "run", "write"]
+__all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "run", "write"]
 
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
@@ -83,6 +81,7 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
             return results.unchanged(location, target, request)
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
             planned, spool, hits = _plan(engine, location, pinned, target, request)
+            validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
             with location.storage.syncing():
                 rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
@@ -110,106 +109,55 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
             return results.describe(location, planned, new_rows)
 
 
-def write(
-    engine: Engine,
-    location: Location,
-    source: object,
-    mode: Mode,
-    partition_columns: tuple[str, ...] | None = None,
-    options: WriteOptions | None = None,
-    lock_timeout: float = 60,
-    partition_timezone: str | None = None,
-    source_timezone: str | None = None,
-    partitions: Any = None,
-    max_removed_rows: int | None = None,
-) -> WriteResult:
+def write(engine: Engine, location: Location, source: object, request: WriteRequest) -> WriteResult:
     """Add rows as new files, or replace all data files or those of some partitions by new ones, in one commit."""
-    zones = partition_timezone, source_timezone
-    with engine.running() as engine, writing(location, lock_timeout) as session:
-        scratch = _scratch(session)
-        with _write(engine, location, source, mode, partition_columns, zones, partitions, scratch) as planned:
-            validate.removed_rows(planned.removed_rows, max_removed_rows)
-            infos, target, spool, shape = planned.infos, planned.target, planned.spool, planned.shape
-            files = NewFiles(
-                shape,
-                partition_map(target, shape),
-                session.stage([""]),
-                options or WriteOptions(),
-                template(target, shape),
-                target.ledger,
-            )
+    with engine.running() as engine, writing(location, request.lock_timeout) as session:
+        with _planned_write(engine, location, source, request, _scratch(session)) as planned:
+            validate.removed_rows(planned.removed_rows, request.max_removed_rows)
+            target, spool, shape = planned.target, planned.spool, planned.shape
+            partitions, layout = partition_map(target, shape), template(target, shape)
+            files = NewFiles(shape, partitions, session.stage([""]), request.options, layout, target.ledger)
             with location.storage.syncing():
                 staged = insert_rows(engine, location, spool, None, spool.rows, files)
                 if not staged and planned.keeps_no_file:
                     staged = files.write_empty(location, planned.folder_of_empty_file)
-                others = planned.rewritten if staged or planned.removed else []
-                copied = planned.file_to_copy if not staged and not others else None
-                others = others if copied is None else [copied]
-                session.stage(sorted({posixpath.dirname(f.path) for f in others}))
+                session.stage(sorted({posixpath.dirname(footer.path) for footer in planned.rewritten}))
                 columns, added, how = planned.columns, planned.added, replacing(engine, location)
-                retyped = retype(engine, location, spool, files, others, columns, added, how)
+                rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, how)
                 if staged:
                     session.sync_staging()
-        removed = [*planned.removed, *_moved(retyped, infos)]
-        session.commit([*(s for r in retyped for s in r.staged), *staged], removed, infos)
-    return results.written(location, mode, staged, retyped, removed, planned.removed_rows)
+        removed = [*planned.removed, *_moved(rewritten, planned.infos)]
+        session.commit([*(s for r in rewritten for s in r.staged), *staged], removed, planned.infos)
+    return results.written(location, request.mode, staged, rewritten, removed, planned.removed_rows)
 
 
-def plan_write(
-    engine: Engine,
-    location: Location,
-    source: object,
-    mode: Mode,
-    partition_columns: tuple[str, ...] | None = None,
-    partition_timezone: str | None = None,
-    source_timezone: str | None = None,
-    partitions: Any = None,
-) -> WritePlan:
+def plan_write(engine: Engine, location: Location, source: object, request: WriteRequest) -> WritePlan:
     """Plan a plain write: nothing is locked and nothing is written."""
     warn_unfinished(location)
-    zones = partition_timezone, source_timezone
-    with (
-        engine.running() as engine,
-        _write(engine, location, source, mode, partition_columns, zones, partitions, None) as planned,
-    ):
-        removed = {info.path for info in planned.removed}
-        return results.describe_write(
-            location,
-            mode,
-            planned.infos,
-            planned.new_rows,
-            removed,
-            planned.removed_rows,
-            planned.rewritten if planned.spool.rows or removed else [],
-        )
+    with engine.running() as engine, _planned_write(engine, location, source, request, None) as planned:
+        spool, partitions = planned.spool, partition_map(planned.target, planned.shape)
+        new_rows = count_by_folder(engine, spool, None, spool.rows, partitions)
+        return results.describe_write(location, request.mode, planned, new_rows)
 
 
 @contextlib.contextmanager
-def _write(
-    engine: Engine,
-    location: Location,
-    source: object,
-    mode: Mode,
-    partition_columns: tuple[str, ...] | None,
-    zones: tuple[str | None, str | None],
-    partitions: Any,
-    scratch: Scratch | None,
+def _planned_write(
+    engine: Engine, location: Location, source: object, request: WriteRequest, scratch: Scratch | None
 ) -> Iterator[PlannedWrite]:
     """Everything about a plain write before the first byte is written. The source's rows last until the block ends."""
-    infos, removed_rows = list_files(location), None
-    target = None
-    if mode != "overwrite":
-        target = read_target(engine.footers, location, (), partition_columns, engine.ignores_case)
+    infos, target, overwritten_rows = list_files(location), None, None
+    if request.mode != "overwrite":
+        target = read_target(engine.footers, location, (), request.partition_columns, engine.ignores_case)
     with contextlib.closing(_open(engine, source, target)) as opened:
         if target is None:
-            target, removed_rows = overwritten_target(location, opened.schema, partition_columns)
-        shape = _shape(engine, target, opened, (), *zones)
+            target, overwritten_rows = overwritten_target(location, opened.schema, request.partition_columns)
+        elif engine.ignores_case and target.schema is not None:
+            request = request.renamed(partial(in_target_case, target))
+        shape = _shape(engine, target, opened, (), request.partition_timezone, request.source_timezone)
         spool = opened.spool(shape, scratch)
     with contextlib.closing(spool.store):
-        if mode == "overwrite_partitions" and engine.ignores_case and partitions is not None:
-            partitions = [dict(zip(in_target_case(target, list(p)), p.values(), strict=True)) for p in partitions]
         shape = shape_of_files(target, shape, spool.columns_to_retype)
-        yield planned_write(mode, infos, target, spool, shape, partitions, removed_rows)
+        yield plan_removals(request, infos, target, spool, shape, overwritten_rows)
 
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:

@@ -1,4 +1,4 @@
-"""What callers get: the result of a merge or a write, and the plan of a merge."""
+"""What callers get: results and plans of merges and writes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WriteResult:
     """What `write_dataset` wrote.
 
     `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
-    that their own type could not hold. `removed_rows` are the rows of files that were replaced or removed; `None` if
+    that their own type could not hold, with columns that they lacked, or with the records of streams. `removed_rows` are the rows of files that were replaced or removed; `None` if
     one of these files could not be read.
     """
 

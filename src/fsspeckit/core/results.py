@@ -12,6 +12,7 @@ from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Location
+from fsspeckit.core.write_plan import PlannedWrite
 
 
 def entry(location: Location, staged: Staged, operation: Literal["rewritten", "inserted"]) -> MergeFileMetadata:
@@ -89,27 +90,20 @@ def written(
     )
 
 
-def describe_write(
-    location: Location,
-    mode: str,
-    infos: Sequence[FileInfo],
-    new_rows: Mapping[str, int],
-    removed: Container[str],
-    removed_rows: int | None,
-    retyped: Sequence[Footer],
-) -> WritePlan:
-    """The plan of a plain write. `removed` are paths."""
-    folders = {posixpath.dirname(info.path) for info in infos}
-    kept = {posixpath.dirname(info.path) for info in infos if info.path not in removed}
+def describe_write(location: Location, mode: str, planned: PlannedWrite, new_rows: Mapping[str, int]) -> WritePlan:
+    """The plan of a plain write."""
+    removed = {info.path for info in planned.removed}
+    folders = {posixpath.dirname(info.path) for info in planned.infos}
+    kept = {posixpath.dirname(info.path) for info in planned.infos if info.path not in removed}
     return WritePlan(
-        mode,
-        sum(new_rows.values()),
-        removed_rows,
-        tuple(location.show(info.path) for info in infos if info.path in removed),
-        tuple(location.show(footer.path) for footer in retyped),
-        new_rows,
-        tuple(sorted(set(new_rows) - folders - {""})),
-        tuple(sorted(folders - kept - set(new_rows) - {""})),
+        mode=mode,
+        rows=planned.spool.rows,
+        removed_rows=planned.removed_rows,
+        removed_files=tuple(location.show(info.path) for info in planned.removed),
+        retyped_files=tuple(location.show(footer.path) for footer in planned.rewritten),
+        new_rows=new_rows,
+        new_partitions=tuple(sorted(new_rows.keys() - folders - {""})),
+        emptied_partitions=tuple(sorted(folders - kept - new_rows.keys() - {""})),
     )
 
 

@@ -14,6 +14,7 @@ from fsspeckit.core.errors import (
     DuplicateKeyError,
     NullKeyError,
     PartitionMoveError,
+    RemovedRowsError,
     SchemaMismatchError,
 )
 from fsspeckit.core.model import Match, MergeStrategy, Profile, RowOptions, Shape, Target
@@ -193,5 +194,5 @@ def removed_rows(rows: int | None, limit: int | None) -> None:
     """A write may not remove more rows than the caller allows."""
     if limit is None or (rows is not None and rows <= limit):
         return
-    lost = "an unknown number of rows (a file cannot be read)" if rows is None else f"{rows:,} row(s)"
-    raise ArgumentError(f"The write would remove {lost}, and max_removed_rows is {limit:,}. Nothing was changed.")
+    lost = "an unknown number of rows, because a file cannot be read" if rows is None else f"{rows:,} row(s)"
+    raise RemovedRowsError(f"The write would remove {lost}; max_removed_rows is {limit:,}. Nothing was changed.", rows)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+from fsspeckit.core import defaults
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.missing_columns import columns_to_add
 from fsspeckit.core.dataset.replaced_partitions import replaced_files
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
-from fsspeckit.core.model import FileInfo, Footer, Shape, Target
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import FileInfo, Footer, Shape, Target, WriteOptions
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.rows.spool import Spool
 
@@ -22,10 +24,34 @@ MODES: tuple[Mode, ...] = ("append", "overwrite", "overwrite_partitions")
 
 
 @dataclass(frozen=True)
+class WriteRequest:
+    """The checked arguments of a plain write. `partitions` are the partitions to replace, as the caller names them."""
+
+    mode: Mode
+    partition_columns: tuple[str, ...] | None = None
+    partitions: Sequence[Mapping[str, Any]] | None = None
+    max_removed_rows: int | None = None
+    options: WriteOptions = field(default_factory=WriteOptions)
+    lock_timeout: float = defaults.LOCK_TIMEOUT
+    partition_timezone: str | None = None
+    source_timezone: str | None = None
+
+    def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
+        """With the columns of `partitions` in the spelling of the target."""
+        if self.partitions is None:
+            return self
+        spelled = [dict(zip(names_of(list(named)), named.values(), strict=True)) for named in self.partitions]
+        for named, own in zip(self.partitions, spelled, strict=True):
+            if len(own) < len(named):
+                raise ArgumentError(f"partitions has names that differ only in case: {list(named)}.")
+        return replace(self, partitions=spelled)
+
+
+@dataclass(frozen=True)
 class PlannedWrite:
     """The files before the write, the source's rows, and the files that the write removes.
 
-    `removed_rows` are their rows; `None` if one of them cannot be read.
+    `removed_rows` are the rows of the removed files; `None` if one of these files cannot be read.
     """
 
     infos: Sequence[FileInfo]
@@ -35,20 +61,9 @@ class PlannedWrite:
     removed: Sequence[FileInfo]
     removed_rows: int | None
 
-    @cached_property
-    def source_partitions(self) -> Mapping[tuple[Any, ...], int]:
-        return _rows_by_partition(self.spool)
-
-    @property
-    def new_rows(self) -> dict[str, int]:
-        """The rows of new files by folder."""
-        partitions, rows = partition_map(self.target, self.shape), Counter[str]()
-        for values, count in self.source_partitions.items():
-            rows[partitions.folder_of(values) or "/".join(map(repr, values))] += count
-        return dict(sorted(rows.items()))
-
     @property
     def keeps_no_file(self) -> bool:
+        """Does the write remove all files? Without new rows, a file without rows then keeps the schema."""
         return len(self.removed) == len(self.infos)
 
     @property
@@ -60,49 +75,52 @@ class PlannedWrite:
     @cached_property
     def added(self) -> Mapping[str, Footer | None]:
         """The columns that files get that lack them."""
+        if not self.target.files:  # of an overwrite, too: no file stays
+            return {}
         partitions = partial(partition_map, self.target, self.shape)
-        removed = {info.path for info in self.removed} if self.target.files else set[str]()
-        return columns_to_add(self.target, self.shape, removed, set(self.source_partitions), partitions)
+        return columns_to_add(self.target, self.shape, self._removed_paths, rows_by_partition(self.spool), partitions)
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that get one type in all files."""
         return self.spool.columns_to_retype.union(self.added)
 
-    @property
+    @cached_property
     def rewritten(self) -> list[Footer]:
-        """The files that stay, and get another type or more columns."""
-        removed = {info.path for info in self.removed}
-        others = files_of_other_types(self.target, self.shape, self.columns, self.added)
-        return [footer for footer in others if footer.path not in removed]
+        """The files that stay and are rewritten: they get another type or more columns, or the records of streams."""
+        if not (self.spool.rows or self.removed):
+            return []
+        kept = [footer for footer in self.target.files if footer.path not in self._removed_paths]
+        others = {f.path for f in files_of_other_types(self.target, self.shape, self.columns, self.added)}
+        rewritten = [footer for footer in kept if footer.path in others]
+        if rewritten or self.spool.rows or not kept:
+            return rewritten
+        copied = ledger.file_to_copy(kept, self.target.ledger)  # no new file would have the records
+        return [] if copied is None else [copied]
 
-    @property
-    def file_to_copy(self) -> Footer | None:
-        """The file that is copied to keep the records of streams, if files are removed and none is written."""
-        removed = {info.path for info in self.removed}
-        kept = [footer for footer in self.target.files if footer.path not in removed]
-        return ledger.file_to_copy(kept, self.target.ledger) if removed and kept else None
+    @cached_property
+    def _removed_paths(self) -> frozenset[str]:
+        return frozenset(info.path for info in self.removed)
 
 
-def planned_write(
-    mode: Mode,
+def plan_removals(
+    request: WriteRequest,
     infos: Sequence[FileInfo],
     target: Target,
     spool: Spool,
     shape: Shape,
-    partitions: Any,
     overwritten_rows: int | None,
 ) -> PlannedWrite:
-    """Decide which files go. `overwritten_rows` are those of all files, for `mode="overwrite"`."""
-    if mode == "overwrite":
+    """Decide which files the write removes. `overwritten_rows` are those of all files, for `mode="overwrite"`."""
+    if request.mode == "overwrite":
         return PlannedWrite(infos, target, spool, shape, infos, overwritten_rows)
     replaced: list[Footer] = []
-    if mode == "overwrite_partitions":
-        source = _rows_by_partition(spool)
-        replaced = replaced_files(target, shape, partition_map(target, shape), source, partitions)
+    if request.mode == "overwrite_partitions":
+        source = rows_by_partition(spool)
+        replaced = replaced_files(target, shape, partition_map(target, shape), source, request.partitions)
     removed = [footer.info for footer in replaced]
     return PlannedWrite(infos, target, spool, shape, removed, sum(footer.rows for footer in replaced))
 
 
-def _rows_by_partition(spool: Spool) -> Counter[tuple[Any, ...]]:
+def rows_by_partition(spool: Spool) -> Counter[tuple[Any, ...]]:
     return sum((Counter(part.partitions) for part in spool.parts), Counter[tuple[Any, ...]]())

@@ -9,18 +9,15 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import pyarrow as pa
 
-from fsspeckit.core import defaults, validate
 from fsspeckit.core import merge as core
-from fsspeckit.core.actions import PRESETS
-from fsspeckit.core.dataset.partitions import timezone
-from fsspeckit.core.dataset.replaced_partitions import check_form
+from fsspeckit.core import validate
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match.filters import filter_names
-from fsspeckit.core.model import MergeStrategy, WriteOptions
+from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.core.write_plan import MODES
+from fsspeckit.datasets.arguments import check_used, layout, partition_argument, row_limit, timeout, write_request, zone
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -204,19 +201,21 @@ class DatasetIO(Generic[Frame]):
     ) -> WritePlan:
         """Describe what `write_dataset` would do, and change nothing."""
         check_known("plan_write", options, WriteDatasetOptions)
-        location, plain = self._locate(path), _plain_write(mode, partition_columns, options)
-        with self._running("plan", location) as engine:
-            return core.plan_write(engine, location, data, **plain)
+        return self._plan_write(data, path, mode, partition_columns, options)
 
     def _write(
         self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
     ) -> WriteResult:
-        location, plain = self._locate(path), _plain_write(mode, partition_columns, options)
-        layout, timeout, limit = _layout(options), _timeout(options), _row_limit(options)
+        request, location = write_request(mode, partition_columns, options), self._locate(path)
         with self._running("write", location) as engine:
-            return core.write(
-                engine, location, data, options=layout, lock_timeout=timeout, max_removed_rows=limit, **plain
-            )
+            return core.write(engine, location, data, request)
+
+    def _plan_write(
+        self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
+    ) -> WritePlan:
+        request, location = write_request(mode, partition_columns, options), self._locate(path)
+        with self._running("plan", location) as engine:
+            return core.plan_write(engine, location, data, request)
 
     def write_parquet_dataset(
         self,
@@ -233,28 +232,48 @@ class DatasetIO(Generic[Frame]):
         the greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
         """
         check_known("write_parquet_dataset", options, WriteParquetOptions)
-        mode, rewrite_mode = options.get("mode", "append"), options.get("rewrite_mode", "full")
-        order, partition_columns = options.get("dedup_order_by"), options.get("partition_columns")
+        request = self._strategy_request(strategy, key_columns, options)
+        if request is None:
+            return self._write(data, path, options.get("mode", "append"), options.get("partition_columns"), options)
+        location = self._locate(path)
+        with self._running("write", location) as engine:
+            return core.run(engine, location, data, request)
+
+    def plan_parquet_dataset(
+        self,
+        data: Any,
+        path: str,
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
+        **options: Unpack[WriteParquetOptions],
+    ) -> MergePlan | WritePlan:
+        """Describe what `write_parquet_dataset` would do, and change nothing."""
+        check_known("plan_parquet_dataset", options, WriteParquetOptions)
+        request, mode = self._strategy_request(strategy, key_columns, options), options.get("mode", "append")
+        if request is None:
+            return self._plan_write(data, path, mode, options.get("partition_columns"), options)
+        location = self._locate(path)
+        with self._running("plan", location) as engine:
+            return core.plan(engine, location, data, request)
+
+    def _strategy_request(self, strategy: Any, key_columns: Any, options: Mapping[str, Any]) -> core.Request | None:
+        """The arguments of `write_parquet_dataset` with a strategy; `None` if it is a plain write."""
+        rewrite_mode, order = options.get("rewrite_mode", "full"), options.get("dedup_order_by")
         if rewrite_mode not in ("full", "incremental"):
             raise ArgumentError(f"Unknown rewrite_mode {rewrite_mode!r}. Choose 'full' or 'incremental'.")
-        _check_used(strategy, key_columns, mode, rewrite_mode, order, options.get("replace"))
-        if strategy is not None and (idle := [n for n in ("partitions", "max_removed_rows") if options.get(n)]):
-            raise ArgumentError(f"{idle[0]} has no effect with a strategy. Leave it out.")
+        check_used(strategy, key_columns, rewrite_mode, options)
         if strategy is None:
-            return self._write(data, path, mode, partition_columns, options)
+            return None
         if strategy == MergeStrategy.DELETE:
             raise ArgumentError("write_parquet_dataset does not delete rows. Use delete, or merge(strategy='delete').")
-        request = self.request(
+        return self.request(
             strategy,
             key_columns,
-            partition_columns,
+            options.get("partition_columns"),
             options,
             rewrite_mode=rewrite_mode,
             dedup_order_by=validate.column_names("dedup_order_by", order) or (),
         )
-        location = self._locate(path)
-        with self._running("write", location) as engine:
-            return core.run(engine, location, data, request)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Frame:
         """Read the data set. An unfinished commit causes a warning."""
@@ -281,15 +300,16 @@ class DatasetIO(Generic[Frame]):
         return core.Request(
             strategy=parsed,
             key_columns=validate.key_names(key_columns),
-            partition_columns=_partition_argument(partition_columns, options.get("partition_by")),
+            partition_columns=partition_argument(partition_columns, options.get("partition_by")),
             rewrite_mode=rewrite_mode,
             dedup_order_by=dedup_order_by,
-            options=_layout(options),
+            options=layout(options),
             replace=how,
-            lock_timeout=_timeout(options),
+            lock_timeout=timeout(options),
             batch=options.get("batch"),
-            partition_timezone=_zone(options, "partition_timezone"),
-            source_timezone=_zone(options, "source_timezone"),
+            partition_timezone=zone(options, "partition_timezone"),
+            source_timezone=zone(options, "source_timezone"),
+            max_removed_rows=row_limit(options),
             **row_arguments(parsed, options),
         )
 
@@ -302,68 +322,3 @@ class TableIO(DatasetIO[pa.Table]):
         from fsspeckit.datasets.scan import read_dataset
 
         return read_dataset(self._locate(path), None if columns is None else list(columns), filter)
-
-
-def _plain_write(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that a plain write and its plan have in common."""
-    if mode not in MODES:
-        raise ArgumentError(f"Unknown mode {mode!r}. Choose one of {', '.join(map(repr, MODES))}.")
-    check_form(mode, options.get("partitions"))
-    return {
-        "mode": mode,
-        "partition_columns": _partition_argument(partition_columns, options.get("partition_by")),
-        "partition_timezone": _zone(options, "partition_timezone"),
-        "source_timezone": _zone(options, "source_timezone"),
-        "partitions": options.get("partitions"),
-    }
-
-
-def _row_limit(options: Mapping[str, Any]) -> int | None:
-    limit: Any = options.get("max_removed_rows")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise ArgumentError(f"max_removed_rows is a number of rows, 0 or more, not {limit!r}.")
-    return limit
-
-
-def _layout(options: Mapping[str, Any]) -> WriteOptions:
-    names = ("compression", "max_rows_per_file", "row_group_size")
-    return WriteOptions(**{name: options[name] for name in names if name in options})
-
-
-def _timeout(options: Mapping[str, Any]) -> float:
-    seconds: Any = options.get("lock_timeout", defaults.LOCK_TIMEOUT)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
-    return seconds
-
-
-def _check_used(
-    strategy: Any, key_columns: Any, mode: str, rewrite_mode: str, dedup_order_by: Any, replace: Any
-) -> None:
-    """Refuse arguments that would have no effect."""
-    plain, reducing = strategy is None, [name for name, actions in PRESETS.items() if actions.reduce_source]
-    idle = {
-        "key_columns without a strategy": plain and key_columns is not None,
-        "rewrite_mode='incremental' without a strategy": plain and rewrite_mode == "incremental",
-        f"mode={mode!r} with a strategy": not plain and mode != "append",
-        "dedup_order_by without strategy='deduplicate'": dedup_order_by is not None and strategy not in reducing,
-        "replace without rewrite_mode='incremental'": replace is not None and rewrite_mode == "full",
-    }
-    for what, does_nothing in idle.items():
-        if does_nothing:
-            raise ArgumentError(f"{what} has no effect. Leave it out, or name the strategy that you mean.")
-
-
-def _zone(options: Mapping[str, Any], argument: str) -> str | None:
-    name = options.get(argument)
-    return None if name is None else timezone(name, argument)
-
-
-def _partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, ...] | None:
-    first = validate.column_names("partition_columns", partition_columns)
-    second = validate.column_names("partition_by", partition_by)
-    if first is not None and second is not None and first != second:
-        raise ArgumentError(
-            f"partition_columns={list(first)} and partition_by={list(second)} differ; pass only one of them."
-        )
-    return first if first is not None else second

@@ -141,6 +141,13 @@ class AnyMergeOptions(MergeOptions, EngineOptions, total=False):
     """Options of `fsspeckit.merge`."""
 
 
+class AnyWriteOptions(WriteDatasetOptions, total=False):
+    """Options of `fsspeckit.write_dataset` and `fsspeckit.plan_write`."""
+
+    source_sql: str | None
+    """DuckDB: a query that returns the source, instead of `data`."""
+
+
 def check_known(function: str, options: Mapping[str, Any], known: Any) -> None:
     """Refuse an unknown option with a `TypeError`, as Python does for an unknown parameter."""
     for name in options.keys() - known.__optional_keys__:

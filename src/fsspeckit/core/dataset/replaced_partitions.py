@@ -59,20 +59,27 @@ def replaced_files(
     wanted = None if named is None else [_values(partitions, partition) for partition in named]
     if wanted is not None:
         _check_rows(partitions, source, wanted)
-    values = [_values_of_file(partitions, footer) for footer in target.files]
-    found = zip(target.files, values, strict=True)
-    if wanted is None:
-        return [footer for footer, partition in found if partition in source]
-    return [footer for footer, partition in found if _is_named(partitions, partition, wanted)]
+    replaced = []
+    for footer in target.files:
+        partition = _partition_of_file(partitions, footer)
+        if partition is None:
+            continue
+        if partition in source if wanted is None else _is_named(partitions, partition, wanted):
+            replaced.append(footer)
+    return replaced
 
 
-def _values_of_file(partitions: PartitionMap, footer: Footer) -> Partition:
+def _partition_of_file(partitions: PartitionMap, footer: Footer) -> Partition | None:
+    """The partition of a file; `None` for a file without rows outside of the folders, which keeps the schema."""
     values = partitions.values(footer)
-    if values is None:
+    if values is None and footer.rows:
         raise ArgumentError(
             f"mode='overwrite_partitions' needs all files in partition folders, and {footer.path} is in none: its rows "
-            "may belong to a partition that is replaced. Move its rows into folders first."
+            "may belong to a partition that is replaced. Read the data set and write all of it again "
+            "(mode='overwrite')."
         )
+    if values is None:
+        return None
     for column, dtype, value in zip(partitions.columns, partitions.types, values, strict=True):
         if isinstance(value, Unreadable):
             raise ArgumentError(

@@ -162,7 +162,12 @@ def _shares(spool: Spool) -> dict[tuple[Any, ...], dict[int, int]]:
 
 
 def count_by_folder(
-    runner: Runner, spool: Spool, hits: Hits, count: int, partitions: PartitionMap, actions: Actions
+    runner: Runner,
+    spool: Spool,
+    hits: Hits | None,
+    count: int,
+    partitions: PartitionMap,
+    actions: Actions = PRESETS["insert"],
 ) -> dict[str, int]:
     """How many of the `count` rows that are inserted go to which folder."""
     if not count:
@@ -178,7 +183,7 @@ def count_by_folder(
 # -- tasks: `_send` runs where the rows are, `_receive` where files are written
 
 
-def _count(spool: Spool, hits: Hits, partitions: PartitionMap, actions: Actions, part: int) -> Counter[str]:
+def _count(spool: Spool, hits: Hits | None, partitions: PartitionMap, actions: Actions, part: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for table in rows_to_insert(spool, hits, part, actions):
         counts.update({folder: rows.num_rows for folder, rows in rows_by_folder(table, partitions)})

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import MergeStrategy
-from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql
@@ -129,6 +129,20 @@ class DuckDBDatasetIO(TableIO):
         with self._call("WRITE", path) as io:
             return io.write_dataset(_source(data, source_sql), _path(path), mode, partition_columns, **options)
 
+    def plan_write(
+        self,
+        data: Any = None,
+        path: str = "",
+        mode: Mode = "append",
+        partition_columns: Columns | None = None,
+        *,
+        source_sql: str | None = None,
+        **options: Unpack[WriteDatasetOptions],
+    ) -> WritePlan:
+        """See `DatasetIO.plan_write`; `source_sql` as in `merge`."""
+        with self._call("WRITE", path) as io:
+            return io.plan_write(_source(data, source_sql), _path(path), mode, partition_columns, **options)
+
     def write_parquet_dataset(
         self,
         data: Any = None,
@@ -144,6 +158,22 @@ class DuckDBDatasetIO(TableIO):
         name = "WRITE" if strategy is None else "MERGE"
         with self._call(name, path, strategy, key_columns, use_merge) as io:
             return io.write_parquet_dataset(_source(data, source_sql), _path(path), strategy, key_columns, **options)
+
+    def plan_parquet_dataset(
+        self,
+        data: Any = None,
+        path: str = "",
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
+        *,
+        source_sql: str | None = None,
+        use_merge: bool | None = _UNSET,
+        **options: Unpack[WriteParquetOptions],
+    ) -> MergePlan | WritePlan:
+        """See `DatasetIO.plan_parquet_dataset`; `source_sql` and `use_merge` as in `merge`."""
+        name = "WRITE" if strategy is None else "MERGE"
+        with self._call(name, path, strategy, key_columns, use_merge) as io:
+            return io.plan_parquet_dataset(_source(data, source_sql), _path(path), strategy, key_columns, **options)
 
     def close(self) -> None:
         """Close the private database, if there is one. A connection that you passed stays open."""
