@@ -1,0 +1,82 @@
+"""The arguments of `DatasetIO`, checked and with defaults for missing options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsspeckit.core import defaults, validate
+from fsspeckit.core.actions import PRESETS
+from fsspeckit.core.dataset.partitions import timezone
+from fsspeckit.core.dataset.replaced_partitions import check_form
+from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.write_plan import MODES, WriteRequest
+from fsspeckit.datasets.options import Columns
+
+
+def write_request(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> WriteRequest:
+    if mode not in MODES:
+        raise ArgumentError(f"Unknown mode {mode!r}. Choose one of {', '.join(map(repr, MODES))}.")
+    check_form(mode, options.get("partitions"))
+    return WriteRequest(
+        mode=mode,
+        partition_columns=partition_argument(partition_columns, options.get("partition_by")),
+        partitions=options.get("partitions"),
+        max_removed_rows=row_limit(options),
+        options=layout(options),
+        lock_timeout=timeout(options),
+        partition_timezone=zone(options, "partition_timezone"),
+        source_timezone=zone(options, "source_timezone"),
+    )
+
+
+def row_limit(options: Mapping[str, Any]) -> int | None:
+    limit: Any = options.get("max_removed_rows")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ArgumentError(f"max_removed_rows is a number of rows, 0 or more, not {limit!r}.")
+    return limit
+
+
+def layout(options: Mapping[str, Any]) -> WriteOptions:
+    names = ("compression", "max_rows_per_file", "row_group_size")
+    return WriteOptions(**{name: options[name] for name in names if name in options})
+
+
+def timeout(options: Mapping[str, Any]) -> float:
+    seconds: Any = options.get("lock_timeout", defaults.LOCK_TIMEOUT)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
+    return seconds
+
+
+def check_used(strategy: Any, key_columns: Any, rewrite_mode: str, options: Mapping[str, Any]) -> None:
+    """Refuse arguments that would have no effect."""
+    plain, reducing = strategy is None, [name for name, actions in PRESETS.items() if actions.reduce_source]
+    mode, order = options.get("mode", "append"), options.get("dedup_order_by")
+    idle = {
+        "key_columns without a strategy": plain and key_columns is not None,
+        "rewrite_mode='incremental' without a strategy": plain and rewrite_mode == "incremental",
+        f"mode={mode!r} with a strategy": not plain and mode != "append",
+        "partitions with a strategy": not plain and options.get("partitions") is not None,
+        "dedup_order_by without strategy='deduplicate'": order is not None and strategy not in reducing,
+        "replace without rewrite_mode='incremental'": options.get("replace") is not None and rewrite_mode == "full",
+    }
+    for what, does_nothing in idle.items():
+        if does_nothing:
+            raise ArgumentError(f"{what} has no effect. Leave it out, or name the strategy that you mean.")
+
+
+def zone(options: Mapping[str, Any], argument: str) -> str | None:
+    name = options.get(argument)
+    return None if name is None else timezone(name, argument)
+
+
+def partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, ...] | None:
+    first = validate.column_names("partition_columns", partition_columns)
+    second = validate.column_names("partition_by", partition_by)
+    if first is not None and second is not None and first != second:
+        raise ArgumentError(
+            f"partition_columns={list(first)} and partition_by={list(second)} differ; pass only one of them."
+        )
+    return first if first is not None else second
