@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,10 @@ from fsspeckit.cli.options import (
 )
 from fsspeckit.cli.output import emit, emit_json, reporting, save_html, say
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.cli.write_options import WriteCommand, write_options
 
 if TYPE_CHECKING:
-    from fsspeckit.core.reports import MergePlan, MergeResult
-    from fsspeckit.report.terminal import PlanView, ResultView
+    from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 
 _EPILOG = (
     "Exit codes: 0 success, 1 refused (nothing was changed), 2 wrong usage, 3 committed but not finished (do not "
@@ -89,26 +90,79 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
     _report_result(command, result, time.perf_counter() - started, f"The delete from {command.target} is done")
 
 
-def _report_result(command: Command, result: MergeResult, seconds: float, done: str) -> None:
-    """The change is committed: an error in the report does not change the exit code."""
-    from fsspeckit.report.terminal import ResultView
+@cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
+@write_options
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before rows of the target are removed.")
+def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
+    """Write SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET as new files.
 
-    if command.html:
+    A write that would remove rows asks first. Where it cannot ask, it is refused without --yes.
+    """
+    from fsspeckit.core.errors import RemovedRowsError
+
+    arguments, io = command.arguments(), command.dataset_io()
+    source = read_sources(command.sources, command.storage_options)
+    existed = _exists(command.target, command.storage_options)
+    if dry_run:
+        planned = io.plan_parquet_dataset(source, command.target, **arguments)
+        _note_target(existed, command, future=True)
+        _report_plan(command, planned)
+        return
+    started = time.perf_counter()
+    try:
+        result = io.write_parquet_dataset(source, command.target, max_removed_rows=None if yes else 0, **arguments)
+    except RemovedRowsError as refused:
+        _confirm_removal(command.target, refused.rows)
+        started = time.perf_counter()
+        # No more rows than the user has agreed to: another writer may have added some in the meantime.
+        result = io.write_parquet_dataset(source, command.target, max_removed_rows=refused.rows, **arguments)
+    seconds, done = time.perf_counter() - started, f"The write into {command.target} is done"
+    with reporting(done):
+        _note_target(existed, command, future=False)
+    _report_result(command, result, seconds, done)
+
+
+def _confirm_removal(target: str, rows: int | None) -> None:
+    """Ask on a terminal whether rows may be removed; elsewhere refuse."""
+    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.report.summary import count
+
+    removed = "an unknown number of rows (a file cannot be read)" if rows is None else count(rows, "row")
+    sentence = f"This write would remove {removed} of {target}."
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ArgumentError(f"{sentence} Nothing was changed. Add --yes to remove them, --dry-run to see the files.")
+    click.confirm(f"{sentence} Go on?", abort=True, err=True)
+
+
+def _report_result(command: Command, result: MergeResult | WriteResult, seconds: float, done: str) -> None:
+    """The change is committed: an error in the report does not change the exit code."""
+    from fsspeckit.core.reports import MergeResult
+    from fsspeckit.report.terminal import ResultView, WriteResultView
+
+    if command.html and isinstance(result, MergeResult):
         with reporting(done):
             save_html(result, command.target, command.html)
     with reporting(done):
-        _print(command, result, ResultView(result, command.target, seconds))
+        if isinstance(result, MergeResult):
+            _print(command, result, ResultView(result, command.target, seconds))
+        else:
+            _print(command, result, WriteResultView(result, command.target, seconds))
 
 
-def _report_plan(command: Command, planned: MergePlan) -> None:
-    from fsspeckit.report.terminal import PlanView
+def _report_plan(command: Command, planned: MergePlan | WritePlan) -> None:
+    from fsspeckit.core.reports import WritePlan
+    from fsspeckit.report.terminal import PlanView, WritePlanView
 
+    if isinstance(planned, WritePlan):
+        _print(command, planned, WritePlanView(planned, command.target))
+        return
     if command.html:
         save_html(planned, command.target, command.html)
     _print(command, planned, PlanView(planned, command.target))
 
 
-def _print(command: Command, report: MergePlan | MergeResult, view: PlanView | ResultView) -> None:
+def _print(command: Command, report: MergePlan | MergeResult | WritePlan | WriteResult, view: Any) -> None:
     from fsspeckit.report.summary import document
 
     if command.as_json:
@@ -122,11 +176,11 @@ def _exists(target: str, storage_options: Mapping[str, str]) -> bool:
     return bool(location.storage.is_dir(location.root))
 
 
-def _note_target(existed: bool, command: MergeCommand, *, future: bool) -> None:
+def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future: bool) -> None:
     """Mention a target that did not exist: its path may be misspelt."""
     if existed:
         return
-    if command.strategy in ("update", "delete"):
+    if isinstance(command, MergeCommand) and command.strategy in ("update", "delete"):
         say("Warning", f"{command.target} does not exist; there is nothing to {command.strategy}.")
     elif future or _exists(command.target, command.storage_options):
         say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")

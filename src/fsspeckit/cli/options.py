@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_args
@@ -30,7 +30,7 @@ class Command:
     conf: dict[str, str]
     storage_options: dict[str, str] = field(repr=False)
     as_json: bool
-    html: str | None
+    html: str | None = None
 
     def dataset_io(self) -> DatasetIO[Any]:
         return open_engine(self.engine, self.master, self.conf, self.storage_options)
@@ -137,13 +137,13 @@ def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None
     return file
 
 
-_ENGINE_OPTIONS = [
+ENGINE_OPTIONS = [
     click.option(
         "--engine",
         type=click.Choice(ENGINES),
         default="pyarrow",
         show_default=True,
-        help="The engine that runs the merge.",
+        help="The engine that does the work.",
     ),
     click.option("--master", metavar="URL", help="Spark's master, e.g. local[4] or spark://host:7077."),
     click.option(
@@ -151,13 +151,30 @@ _ENGINE_OPTIONS = [
     ),
     storage_option,
 ]
-_REWRITE_OPTIONS = [
+NEW_FILE_OPTIONS = [
     click.option(
-        "--replace",
-        type=click.Choice(("in_place", "new_file")),
-        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
+        "--compression",
+        type=click.Choice(defaults.CODECS),
+        default=defaults.COMPRESSION,
+        show_default=True,
+        help="Codec of new files.",
     ),
-    lock_timeout_option,
+    click.option(
+        "--max-rows-per-file",
+        type=click.IntRange(1),
+        default=defaults.MAX_ROWS_PER_FILE,
+        show_default=True,
+        help="Maximum number of rows in a new file.",
+    ),
+    click.option(
+        "--row-group-size",
+        type=click.IntRange(1),
+        default=defaults.ROW_GROUP_SIZE,
+        show_default=True,
+        help="Maximum number of rows in a row group of a new file.",
+    ),
+]
+TIMEZONE_OPTIONS = [
     click.option(
         "--partition-timezone",
         metavar="ZONE",
@@ -168,6 +185,15 @@ _REWRITE_OPTIONS = [
         metavar="ZONE",
         help="Time zone of source timestamps that have none, if the target's timestamps have one.",
     ),
+]
+_REWRITE_OPTIONS = [
+    click.option(
+        "--replace",
+        type=click.Choice(("in_place", "new_file")),
+        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
+    ),
+    lock_timeout_option,
+    *TIMEZONE_OPTIONS,
 ]
 _REPORT_OPTIONS = [
     json_option,
@@ -255,28 +281,8 @@ _MERGE_OPTIONS = [
         help="A partition column of a new data set. Existing partitions are detected from the paths.",
     ),
     *_ROW_OPTIONS,
-    *_ENGINE_OPTIONS,
-    click.option(
-        "--compression",
-        type=click.Choice(defaults.CODECS),
-        default=defaults.COMPRESSION,
-        show_default=True,
-        help="Codec of new files.",
-    ),
-    click.option(
-        "--max-rows-per-file",
-        type=click.IntRange(1),
-        default=defaults.MAX_ROWS_PER_FILE,
-        show_default=True,
-        help="Maximum number of rows in a new file.",
-    ),
-    click.option(
-        "--row-group-size",
-        type=click.IntRange(1),
-        default=defaults.ROW_GROUP_SIZE,
-        show_default=True,
-        help="Maximum number of rows in a row group of a new file.",
-    ),
+    *ENGINE_OPTIONS,
+    *NEW_FILE_OPTIONS,
     *_REWRITE_OPTIONS,
     *_REPORT_OPTIONS,
 ]
@@ -298,13 +304,13 @@ _DELETE_OPTIONS = [
         help="Delete the rows for which this holds, e.g. 'day < 2025-01-01'; if repeated, all must hold. Values are "
         "numbers, ISO dates or text.",
     ),
-    *_ENGINE_OPTIONS,
+    *ENGINE_OPTIONS,
     *_REWRITE_OPTIONS,
     *_REPORT_OPTIONS,
 ]
 
 
-def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]:
+def add_options(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
@@ -338,22 +344,26 @@ class DeleteCommand(Command):
 
 def delete_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a delete to a command, which gets them as one `DeleteCommand`."""
-    return _with(_DELETE_OPTIONS, _gathered(command, DeleteCommand, DeleteOptions))
+    return add_options(_DELETE_OPTIONS, gathered(command, DeleteCommand, DeleteOptions))
 
 
 def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a merge to a command, which gets them as one `MergeCommand`."""
-    return _with(_MERGE_OPTIONS, _gathered(command, MergeCommand, MergeOptions))
+    return add_options(_MERGE_OPTIONS, gathered(command, MergeCommand, MergeOptions))
 
 
-def _gathered(command: Callable[..., Any], kind: type[Any], option_type: Any) -> Callable[..., Any]:
+def gathered(
+    command: Callable[..., Any], kind: type[Any], option_type: Any, skip: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Gather the parameters of a command into one `kind`; those of `option_type`, without `skip`, are its options."""
+
     @wraps(command)
-    def gathered(**parameters: Any) -> Any:
-        names = sorted(option_type.__optional_keys__ & parameters.keys())
+    def with_command(**parameters: Any) -> Any:
+        names = sorted(option_type.__optional_keys__ & parameters.keys() - set(skip))
         options = {name: value for name in names if (value := parameters.pop(name)) is not None}
         arguments = {
             name: parameters.pop(name) for name in sorted(kind.__dataclass_fields__.keys() & parameters.keys())
         }
         return command(kind(options=options, **arguments), **parameters)
 
-    return gathered
+    return with_command

@@ -68,9 +68,10 @@ class MergeResult:
 class WriteResult:
     """What `write_dataset` wrote.
 
-    `retyped_files` are existing files that were rewritten with a wider type of a column, because new rows have values
-    that their own type could not hold, with columns that they lacked, or with the records of streams. `removed_rows` are the rows of files that were replaced or removed; `None` if
-    one of these files could not be read.
+    `retyped_files` are existing files that were rewritten without a changed row: with a wider type of a column, because
+    new rows have values that their own type could not hold, with columns that they lacked, or with the records of
+    streams. `removed_rows` are the rows of files that were replaced or removed; `None` if one of these files could not
+    be read.
     """
 
     mode: str

@@ -187,6 +187,8 @@ def _action(
     """The action for a file that was scanned or is rewritten, and the reason."""
     counts = [(matched.updated, "updated"), (deleted, "deleted"), (matched.skipped, "skipped")]
     summary = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+    if planned.request.actions.replaces_target:
+        return "rewrite", "all files are replaced"
     if touched and not (matched.updated or deleted) and planned.request.rewrite_mode == "incremental":
         if planned.copied is not None:
             return "rewrite", "keeps the record of a stream"

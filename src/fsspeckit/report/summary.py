@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.reports import FilePlan, MergePlan, MergeResult
+from fsspeckit.core.reports import FilePlan, MergePlan, MergeResult, WritePlan, WriteResult
 
 if TYPE_CHECKING:
     from fsspeckit.report.inspection import Inspection
@@ -139,7 +139,13 @@ def headline(report: MergePlan | MergeResult, target: str) -> str:
     return f"delete {count(report.deleted, 'row')} from {target}"
 
 
-def partition_facts(plan: MergePlan) -> list[tuple[str, str]]:
+def write_counts(report: WritePlan | WriteResult) -> str:
+    """`3 rows written, 2 removed`"""
+    removed = "an unknown number" if report.removed_rows is None else count(report.removed_rows)
+    return f"{count(report.rows, 'row')} written" + ("" if report.removed_rows == 0 else f", {removed} removed")
+
+
+def partition_facts(plan: MergePlan | WritePlan) -> list[tuple[str, str]]:
     """Where new rows go, and the partitions that appear and disappear."""
     new = [f"{folder} ({count(rows)})" for folder, rows in plan.new_rows.items() if folder]
     facts = [("new rows in", new), ("new", plan.new_partitions), ("emptied", plan.emptied_partitions)]
@@ -171,7 +177,7 @@ def written(groups: Iterable[Group]) -> str:
     return f"{size(new)} of {size(total)} {verb} ({share(new, total)})"
 
 
-def document(report: MergePlan | MergeResult | Inspection, target: str) -> dict[str, Any]:
+def document(report: MergePlan | MergeResult | WritePlan | WriteResult | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
     fields = {"target": target, **asdict(report)}
     if isinstance(report, MergePlan):

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
 from fsspeckit.report.summary import (
     LABELS,
@@ -30,6 +30,7 @@ from fsspeckit.report.summary import (
     retyped,
     share,
     size,
+    write_counts,
     written,
 )
 
@@ -92,6 +93,43 @@ class ResultView:
         rows = [_result_row(f, self.target) for f in changed[:MANY_FILES]]
         yield from _listing(("file", "", "rows", "size"), rows, options)
         yield from _left_out(len(changed) - len(rows), "changed file")
+
+
+@dataclass(frozen=True)
+class WritePlanView:
+    """What a plain write would do."""
+
+    plan: WritePlan
+    target: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plan, rewritten = self.plan, set(self.plan.retyped_files)
+        yield _title("Plan", f"{plan.mode} {count(plan.rows, 'row')} into {self.target}")
+        yield _facts(partition_facts(plan))
+        yield _line(write_counts(plan), "bold")
+        files = [*((path, "removed") for path in plan.removed_files), *((path, "rewritten") for path in rewritten)]
+        rows = [(relative(path, self.target), action) for path, action in sorted(files)[:MANY_FILES]]
+        yield from _listing(("file", "action"), rows, options)
+        yield from _left_out(len(files) - len(rows), "changed file")
+
+
+@dataclass(frozen=True)
+class WriteResultView:
+    """What a plain write did."""
+
+    result: WriteResult
+    target: str
+    seconds: float | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        result = self.result
+        took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
+        yield _title("Written", f"{result.mode} {count(result.rows, 'row')} into {self.target}{took}")
+        yield _line(write_counts(result), "bold")
+        files = [_result_row(file, self.target) for file in result.files]
+        files += [(relative(path, self.target), "removed", "", "") for path in result.removed_files]
+        yield from _listing(("file", "", "rows", "size"), files[:MANY_FILES], options)
+        yield from _left_out(len(files) - MANY_FILES, "changed file")
 
 
 @dataclass(frozen=True)
