@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crash import row_changes
 from fsspeckit.api import recover
@@ -43,6 +44,17 @@ def _overwrite(lake: str) -> object:
     return PyArrowDatasetIO().write_dataset(SOURCE, lake, mode="overwrite")
 
 
+def _overwrite_partitions(lake: str) -> object:
+    """One partition gets new rows, the other becomes empty."""
+    named = [{"p": 1}, {"p": 2}]
+    data = SOURCE.filter(pc.field("p") == 1)
+    return PyArrowDatasetIO().write_dataset(data, lake, mode="overwrite_partitions", partitions=named)
+
+
+def _overwrite_one_partition(lake: str) -> object:
+    return PyArrowDatasetIO().write_dataset(SOURCE.filter(pc.field("p") == 1), lake, mode="overwrite_partitions")
+
+
 def _full_merge(lake: str) -> object:
     return PyArrowDatasetIO().write_parquet_dataset(SOURCE, lake, "full_merge", ["id"])
 
@@ -65,6 +77,8 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
     "merge": _merge,
     "new_file": _new_file,
     "overwrite": _overwrite,
+    "overwrite_partitions": _overwrite_partitions,
+    "overwrite_one_partition": _overwrite_one_partition,
     "full_merge": _full_merge,
     "create": _create,
     "remove": remove_files,

@@ -25,6 +25,7 @@ from support import all_names, fingerprint, multiset, rows, write_lake
 SHARDS = 4
 UNTOUCHED = "p=2/f2.parquet"
 Rows = dict[int, tuple[str, int]]
+PLAIN_WRITES = ("overwrite", "overwrite_partitions", "overwrite_one_partition")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ NEW: dict[str, Rows] = {
     "merge": OLD | _as_rows(SOURCE),
     "new_file": OLD | _as_rows(SOURCE),
     "overwrite": _as_rows(SOURCE),
+    "overwrite_partitions": {key: row for key, row in _as_rows(SOURCE).items() if row[1] == 1},
+    "overwrite_one_partition": {
+        **{key: row for key, row in _as_rows(SOURCE).items() if row[1] == 1},
+        **{key: row for key, row in OLD.items() if row[1] == 2},
+    },
     "full_merge": _as_rows(SOURCE),
     "remove": {key: row for key, row in OLD.items() if row[1] == 2 and not 210 <= key < 220},
     **{name: {key: (x, int(p)) for key, x, p in new} for name, new in row_changes.NEW.items()},
@@ -205,7 +211,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("operation", ["new_file", "overwrite", "full_merge", "remove", *row_changes.CASES])
+@pytest.mark.parametrize("operation", ["new_file", *PLAIN_WRITES, "full_merge", "remove", *row_changes.CASES])
 def test_other_writes_killed(scene: Scene, operation: str) -> None:
     labels, outcomes = scene.points(operation), set()
     for point in _sample(labels):
@@ -247,6 +253,7 @@ DEATHS = {
     "old files half removed": ("new_file", "remove", "p=1/f1.parquet"),
     "applied, staging left": ("merge", "remove", "/journal.json"),
     "files removed, the folder left": ("remove", "remove_folder", "p=1"),
+    "a partition half replaced": ("overwrite_one_partition", "remove", "p=1/f1.parquet"),
 }
 DEATHS_OF_ROW_CHANGES = {
     "a partition emptied, its folder left": ("delete", "remove_folder", "p=1"),

@@ -146,7 +146,8 @@ def _check_rows(partitions: PartitionMap, source: Mapping[Partition, int], wante
     outside = {p: rows for p, rows in source.items() if not _is_named(partitions, p, wanted)}
     if outside:
         first = next(iter(outside))
+        folder = partitions.folder_of(first) or repr(first)
         raise ArgumentError(
             f"{sum(outside.values())} row(s) of the source are outside of the partitions that are named, e.g. in "
-            f"{partitions.folder_of(first) or first!r}. Name their partitions too, or leave these rows out."
+            f"{folder}. Name their partitions too, or leave these rows out."
         )
