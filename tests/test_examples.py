@@ -1,4 +1,4 @@
-"""The examples run as scripts and print what is written here; the page about rows runs and has the current table.
+"""The examples run as scripts and print what is written here; the pages about rows and writes run.
 
 `tests/spark/test_examples.py` runs the example job of Spark.
 """
@@ -93,6 +93,12 @@ def test_the_page_about_rows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", test_readme.activated_path())
     assert len(list(test_readme.examples(PAGE))) >= 8
     test_readme.run_all(PAGE)
+
+
+@pytest.mark.slow
+def test_the_page_about_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    test_readme.run_all(ROOT / "docs/writes.md")
 
 
 def test_the_page_about_rows_has_the_current_table() -> None:

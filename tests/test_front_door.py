@@ -149,3 +149,25 @@ def test_every_option_is_described_and_has_a_home() -> None:
 
 def test_every_engine_has_a_name() -> None:
     assert tuple(api._ENGINES) == get_args(option_types.EngineName)
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "duckdb"])
+def test_write_and_its_plan(lake: str, name: Any) -> None:
+    assert fsspeckit.plan_write(CHANGES, lake, engine=name).rows == 2
+    assert fsspeckit.write_dataset(CHANGES, lake, "overwrite", engine=name, max_removed_rows=2).removed_rows == 2
+    assert rows(lake) == CHANGES.to_pylist()
+    for function in ("write_dataset", "plan_write"):
+        call: Any = getattr(fsspeckit, function)
+        with pytest.raises(TypeError, match=rf"^{function}\(\) got an unexpected keyword argument 'partition'"):
+            call(CHANGES, lake, engine=name, partition=[{"id": 1}])
+
+
+def test_write_from_sql(lake: str) -> None:
+    query = "SELECT 9::BIGINT AS id, 'new' AS status"
+    assert fsspeckit.plan_write(None, lake, "overwrite", engine="duckdb", source_sql=query).removed_rows == 2
+    assert fsspeckit.write_dataset(None, lake, engine="duckdb", source_sql=query).rows == 1
+
+
+def test_every_option_of_a_write_is_described() -> None:
+    documented = inspect.getdoc(fsspeckit.write_dataset) or ""
+    assert [name for name in option_types.AnyWriteOptions.__optional_keys__ if name not in documented] == []

@@ -19,6 +19,8 @@ def right(data: object, day: str | None) -> None:
     fsspeckit.merge(data, "lake", MergeStrategy.INSERT, ("id", "day"), engine="duckdb", use_merge=False)
     fsspeckit.merge(data, table="db.orders", key_columns=["id"], replace="new_file", partition_timezone=day)
     fsspeckit.plan(data, "lake", "update", ["id"], partition_timezone="UTC").files[0].action
+    fsspeckit.write_dataset(data, "lake", "overwrite_partitions", partitions=[{"day": day}], max_removed_rows=5).rows
+    fsspeckit.plan_write(data, "lake", mode="overwrite", partition_by="day").removed_files[0].upper()
     fsspeckit.inspect("lake", ["id"]).rows
     fsspeckit.read("lake", ["id"], engine="spark").show()
     PyArrowDatasetIO().merge(data, "lake", "insert", ["id"], max_rows_per_file=10)
@@ -50,6 +52,8 @@ def wrong(data: object) -> None:
     DuckDBDatasetIO().plan(data, "lake", "upser", ["id"])
     SparkDatasetIO().plan(data, "lake", "upsert", 5)
     PyArrowDatasetIO().write_dataset(data, "lake", "overwrit")
+    fsspeckit.write_dataset(data, "lake", "overwrite_partition")
+    fsspeckit.plan_write(data, "lake", "append", ["id"], partitions="day=1")
 """
 
 
