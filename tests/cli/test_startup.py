@@ -11,9 +11,15 @@ import pytest
 
 import fsspeckit.cli
 
-FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources"]
+FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources", "write_options"]
 LIGHT = {"click", "fsspeckit", "fsspeckit.cli.exit_codes", "fsspeckit.cli.options", "fsspeckit.cli.output"}
-LIGHT |= {"fsspeckit.cli.sources", "fsspeckit.cli.commands", "fsspeckit.core", "fsspeckit.datasets.options"}
+LIGHT |= {
+    "fsspeckit.cli.write_options",
+    "fsspeckit.cli.sources",
+    "fsspeckit.cli.commands",
+    "fsspeckit.core",
+    "fsspeckit.datasets.options",
+}
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -202,10 +202,10 @@ def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
-    functions = {"delete", "inspect", "merge", "plan", "plan_delete", "read", "recover"}
-    results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WriteResult"}
+    functions = {"delete", "inspect", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"}
+    results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WritePlan", "WriteResult"}
     others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
-    assert len(errors) == 15
+    assert len(errors) == 16
     assert fsspeckit.__all__ == sorted(errors | functions | results | others)
     assert {name: getattr(fsspeckit, name).__name__ for name in fsspeckit.__all__} == {n: n for n in fsspeckit.__all__}
     assert {"DuckDBDatasetIO", "SparkDatasetIO", *fsspeckit.__all__} <= set(dir(fsspeckit))
@@ -213,7 +213,7 @@ def test_public_names() -> None:
         _ = fsspeckit.upsert
 
 
-@pytest.mark.parametrize("name", ["merge", "plan", "read", "inspect", "recover"])
+@pytest.mark.parametrize("name", ["merge", "plan", "write_dataset", "plan_write", "read", "inspect", "recover"])
 def test_public_functions_have_an_example(name: str) -> None:
     examples = [e.source for e in doctest.DocTestParser().get_examples(inspect.getdoc(getattr(fsspeckit, name)) or "")]
     assert [source for source in examples if f"fsspeckit.{name}(" in source]
