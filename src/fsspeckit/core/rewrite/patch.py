@@ -11,6 +11,9 @@ from pyarrow import types as t
 
 from fsspeckit.core.values import arrays
 
+# Below one new value in so many, `replace_with_mask` is faster than `take`, above it up to eight times slower.
+_FEW = 16
+
 
 def patched(old: pa.ChunkedArray, positions: Any, new: pa.ChunkedArray) -> pa.ChunkedArray:
     """`old` with the values `new`, of the same type, at ascending positions."""
@@ -18,32 +21,36 @@ def patched(old: pa.ChunkedArray, positions: Any, new: pa.ChunkedArray) -> pa.Ch
         return new
     if not len(positions):
         return old
-    if old.num_chunks == 1 and _has_fixed_width(old.type):
-        mask = np.zeros(len(old), dtype=bool)
-        mask[positions] = True
-        return pa.chunked_array([pc.replace_with_mask(old.chunk(0), pa.array(mask), arrays.one_array(new))])
+    assert len(positions) == len(new)
+    if old.num_chunks == 1 and len(positions) < len(old) // _FEW and _has_fixed_width(old.type):
+        mask = _mask(len(old), positions)
+        return pa.chunked_array([pc.replace_with_mask(old.chunk(0), mask, arrays.one_array(new))])
     order = np.arange(len(old), dtype=np.int64)
     order[positions] = len(old) + np.arange(len(positions))
-    return pa.chunked_array([*old.chunks, *new.chunks], old.type).take(pa.array(order))
+    both = pa.chunked_array([*old.chunks, *new.chunks], old.type)
+    return pc.take(both, pa.array(order), boundscheck=False)
 
 
 def _has_fixed_width(dtype: pa.DataType) -> bool:
-    """Has each value the same number of bits? Then `replace_with_mask` is several times as fast as `take`.
-
-    Arrow has no such function for decimals of 32 and 64 bits, nor for durations.
-    """
+    """Has each value the same number of bits? Arrow cannot replace decimals of 32 and 64 bits, nor durations."""
     is_decimal = t.is_decimal128(dtype) or t.is_decimal256(dtype)
     is_primitive = t.is_primitive(dtype) and not t.is_duration(dtype)
     return bool(is_primitive or is_decimal or t.is_fixed_size_binary(dtype))
+
+
+def _mask(rows: int, positions: Any) -> pa.BooleanArray:
+    """A mask of `rows` values that is true at the positions. PyArrow takes ten times as long to pack the bits."""
+    mask = np.zeros(rows, dtype=bool)
+    mask[positions] = True
+    packed = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), rows, [None, packed])
 
 
 def without_rows(column: pa.ChunkedArray, deleted: Any) -> pa.ChunkedArray:
     """A column without the values at the `deleted` positions."""
     if not len(deleted):
         return column
-    kept = np.ones(len(column), dtype=bool)
-    kept[np.asarray(deleted, dtype=np.int64)] = False
-    return column.filter(pa.array(kept))
+    return column.filter(pc.invert(_mask(len(column), np.asarray(deleted, dtype=np.int64))))
 
 
 def is_dictionary(column: pa.ChunkedArray | None, dtype: pa.DataType) -> TypeGuard[pa.ChunkedArray]:
