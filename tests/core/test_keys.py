@@ -230,6 +230,17 @@ def test_the_index_counts_duplicates() -> None:
     assert index.find([pa.array([5, 1, 2])]).tolist() == [0, 1, 3]
 
 
+@pytest.mark.parametrize("kind", ["sorted", "unsorted", "with nulls"])
+@pytest.mark.parametrize("rows", [1, 15, 400])
+def test_each_way_of_searching_finds_the_same(rows: int, kind: str) -> None:
+    rng = np.random.default_rng(rows)
+    source, target = rng.integers(-30, 30, 40), rng.integers(-40, 40, rows)
+    column = pa.array(np.sort(target) if kind == "sorted" else target, mask=target % 5 == 0 if "null" in kind else None)
+    numbers = {value: number for number, value in enumerate(np.unique(source).tolist())}
+    expected = [-1 if value is None else numbers.get(value, -1) for value in column.to_pylist()]
+    assert keys.Lookup(pa.array(source)).find(column).tolist() == expected
+
+
 def test_an_empty_index_finds_nothing() -> None:
     for kind in (pa.int64(), pa.large_binary()):
         index = keys.KeyIndex([pa.array([], kind)])

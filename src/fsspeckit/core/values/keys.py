@@ -290,11 +290,11 @@ class KeyIndex:
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
-        self._lookups = [_Lookup(column) for column in columns]
-        self._pairs: list[_Lookup] = []
+        self._lookups = [Lookup(column) for column in columns]
+        self._pairs: list[Lookup] = []
         codes = self._lookups[0].codes
         for lookup in self._lookups[1:]:
-            pair = _Lookup(pa.array(codes * lookup.size + lookup.codes))
+            pair = Lookup(pa.array(codes * lookup.size + lookup.codes))
             self._pairs.append(pair)
             codes = pair.codes
         self._codes = codes
@@ -323,15 +323,17 @@ class KeyIndex:
         codes = self._lookups[0].find(columns[0])
         for lookup, pair, column in zip(self._lookups[1:], self._pairs, columns[1:], strict=True):
             right = lookup.find(column)
-            both = (codes >= 0) & (right >= 0)
-            codes = np.where(both, pair.find(pa.array(np.where(both, codes * lookup.size + right, -1))), -1)
+            both = np.flatnonzero((codes >= 0) & (right >= 0))
+            pairs = pair.find(pa.array(codes[both] * lookup.size + right[both]))  # sorted if the keys are
+            codes = np.full(len(codes), -1, dtype=np.int64)
+            codes[both] = pairs
         hits = np.flatnonzero(codes >= 0)
         codes[hits] = self._row_of[codes[hits]]
         return codes
 
 
-class _Lookup:
-    """The distinct values of a canonical column. Integers are found by binary search, bytes by hash."""
+class Lookup:
+    """The distinct values of a canonical column. They are found by hash, integers also by binary search."""
 
     def __init__(self, column: pa.Array) -> None:
         self._binary = t.is_large_binary(column.type)
@@ -344,13 +346,20 @@ class _Lookup:
         self.size = len(self._values)
 
     def find(self, column: pa.Array) -> Any:
+        """For each value of another column its code, or -1. Null is not found."""
         if self.size == 0:
             return np.full(len(column), -1, dtype=np.int64)
-        if self._binary:
-            codes = pc.index_in(column, value_set=self._values).fill_null(-1)
-            return codes.to_numpy(zero_copy_only=False).astype(np.int64)
-        probe = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
-        if not column.null_count and len(probe) and _is_sorted(probe):
+        if not self._binary:
+            probe = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
+            is_sorted = not column.null_count and len(probe) > 0 and _is_sorted(probe)
+            if is_sorted or len(probe) < self.size:  # `index_in` makes its hash table anew each time
+                return self._search(column, probe, is_sorted)
+        values = self._values if self._binary else pa.array(self._values, column.type)
+        codes = pc.index_in(column, value_set=values).fill_null(-1)
+        return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _search(self, column: pa.Array, probe: Any, is_sorted: bool) -> Any:
+        if is_sorted:
             first, last = np.searchsorted(self._values, probe[[0, -1]])
             if (last + 1 - first) * _SEARCH_RATIO <= len(probe):
                 return self._find_in_sorted(probe, int(first), self._values[first : last + 1])
@@ -365,12 +374,11 @@ class _Lookup:
 
         The other way round, an insert of 200 or 20,000 existing keys into 8 million rows took 1.5 times as long.
         """
-        hits = np.full(len(probe), -1, dtype=np.int64)
         starts, ends = np.searchsorted(probe, values), np.searchsorted(probe, values, side="right")
-        lengths = ends - starts
-        offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        hits[np.repeat(starts, lengths) + offsets] = np.repeat(np.arange(first, first + len(values)), lengths)
-        return hits
+        borders = np.concatenate([[0], np.column_stack([starts, ends]).ravel(), [len(probe)]])
+        codes = np.full(2 * len(values) + 1, -1, dtype=np.int64)
+        codes[1::2] = np.arange(first, first + len(values))
+        return np.repeat(codes, np.diff(borders))
 
 
 def _is_sorted(values: Any) -> bool:

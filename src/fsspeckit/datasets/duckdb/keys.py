@@ -25,6 +25,7 @@ from fsspeckit.core.model import Match, Scan
 from fsspeckit.core.parallel import prefetch_map
 from fsspeckit.core.rows.spool import RowId, Spool
 from fsspeckit.core.storage import Location
+from fsspeckit.core.values.keys import Lookup
 from fsspeckit.datasets.duckdb import sql
 from fsspeckit.datasets.duckdb.workspace import Workspace
 
@@ -87,7 +88,10 @@ class SqlKeys:
 
     def _load(self, location: Location, scans: Sequence[Scan]) -> str:
         """Load the scanned keys with their positions into a table, except rows with a null key, which match nothing."""
-        shape, wanted = self._spool.shape, self._spool.all_keys() if self._spool.rows <= SMALL_SOURCE_ROWS else {}
+        shape, wanted = self._spool.shape, dict[str, Lookup]()
+        if self._spool.rows <= SMALL_SOURCE_ROWS:
+            columns_of_source = self._spool.all_keys()
+            wanted = {name: Lookup(columns_of_source[name]) for name in self._columns.keys}
 
         def read(item: tuple[int, Scan]) -> pa.Table:
             number, scan = item
@@ -236,13 +240,13 @@ def _split(scans: Sequence[Scan]) -> Iterator[tuple[int, Scan]]:
             yield number, Scan(scan.footer, tuple(groups))
 
 
-def _positions(batch: KeyBatch, number: int, wanted: Mapping[str, pa.Array]) -> pa.Table:
+def _positions(batch: KeyBatch, number: int, wanted: Mapping[str, Lookup]) -> pa.Table:
     """Keys with their positions, reduced column by column to values that are in `wanted`."""
     columns: dict[str, Any] = {f"k{i}": column for i, column in enumerate(batch.keys)}
     possible = np.ones(len(batch.keys[0]), dtype=bool)
     for name, column in columns.items():
         if name in wanted:
-            possible &= pc.is_in(column, wanted[name], skip_nulls=True).to_numpy(zero_copy_only=False)
+            possible &= wanted[name].find(column) >= 0
         elif column.null_count:
             possible &= column.is_valid().to_numpy(zero_copy_only=False)
     columns |= {f"p{i}": column for i, column in enumerate(batch.partitions)}
