@@ -174,6 +174,7 @@ def test_no_delete_values(io: Any, lake: str) -> None:
 
 def test_delete_values_of_another_type(io: Any, lake: str) -> None:
     refused(io, changes([1], op=["D"]), lake, "delete_values", delete_column="op", delete_values=[1])
+    refused(io, changes([1], op=["D"]), lake, "delete_values", delete_column="op", delete_values=[2**70])
 
 
 @pytest.mark.parametrize("op", [pa.array([{"a": 1}]), pa.array([[1]])], ids=["struct", "list"])

@@ -165,6 +165,26 @@ def test_a_merge_that_changes_no_row_changes_no_type(io: Any, tmp_path: Path) ->
     assert (result.updated, result.rewritten_files, result.retyped_columns) == (1, [], {})
 
 
+@pytest.mark.parametrize("way", ["keys", "feed", "sequence"])
+def test_rows_that_delete_change_no_type(io: Any, tmp_path: Path, way: str) -> None:
+    """Nothing of them is stored."""
+    types = (pa.int32(), pa.int64(), pa.int32())
+    files = {
+        f"f{n}.parquet": pa.table({"id": pa.array([n * 10, n * 10 + 1], dtype), "ts": pa.array([1, 1], dtype)})
+        for n, dtype in enumerate(types)
+    }
+    lake = write_lake(tmp_path / "lake", files)
+    before = fingerprint(lake)
+    if way == "keys":
+        result = io.delete(lake, keys=[0, 2**40], key_columns=["id"])
+    else:
+        feed = pa.table({"id": [0, 2**40], "ts": [2**40 if way == "sequence" else 1, 1], "op": [True, True]})
+        sequence = {"sequence_by": "ts"} if way == "sequence" else {}
+        result = io.merge(feed, lake, "upsert", ["id"], delete_column="op", **sequence)
+    assert (result.deleted, dict(result.retyped_columns)) == (1, {})
+    assert sum(fingerprint(lake).get(name) == of for name, of in before.items()) == 2
+
+
 def test_a_key_that_grows(io: Any, tmp_path: Path) -> None:
     tables = [pa.table({"id": pa.array([n], INT), "y": [1.5]}) for n in (1, 2)]
     files = {"a.parquet": tables[0], "b.parquet": tables[1], "c.parquet": pa.table({"id": [3], "y": [1.5]})}

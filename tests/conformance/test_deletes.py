@@ -351,5 +351,40 @@ def test_keys_of_one_column(io: Any, lake: str, keys: Any) -> None:
             io.delete(lake, keys=keys, key_columns=["id", "x"])
 
 
+KEYS_OF_32_BITS = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "x": ["a", "b", "c"]})
+
+
+@pytest.mark.parametrize("way", ["strategy", "function", "feed"])
+@pytest.mark.parametrize("key", [2**31, -(2**31) - 1, 2**62])
+def test_a_key_beyond_the_range_of_the_target_s_integers_is_not_there(
+    io: Any, tmp_path: Path, way: str, key: int
+) -> None:
+    lake = write_lake(tmp_path / "lake", {"f.parquet": KEYS_OF_32_BITS})
+    for found in (1, 0):
+        keys = pa.table({"id": [2, key]})
+        if way == "feed":
+            result = merged(
+                io, keys.append_column("op", pa.array(["D", "D"])), lake, delete_column="op", delete_values="D"
+            )
+        else:
+            result = delete(io, way, keys, lake)
+        assert counts(result) == ({"deleted": 1} if found else {})
+    assert ids(lake) == [1, 3]
+
+
+def test_other_keys_that_do_not_fit_are_refused(io: Any, tmp_path: Path) -> None:
+    """They may be meant for a row that is there: 0.1 of 64 bits for 0.1 of 32 bits."""
+    lake = write_lake(tmp_path / "lake", {"f.parquet": KEYS_OF_32_BITS})
+    refused(io, pa.table({"id": [1.5]}), lake, "'id'", "delete")
+    floats = write_lake(tmp_path / "floats", {"f.parquet": pa.table({"id": pa.array([0.1], pa.float32())})})
+    refused(io, pa.table({"id": [0.1]}), floats, "'id'", "delete")
+
+
+def test_rows_of_a_feed_that_are_stored_must_fit(io: Any, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", {"f.parquet": KEYS_OF_32_BITS})
+    feed = pa.table({"id": [2**40, 1], "x": ["n", None], "op": ["U", "D"]})
+    refused(io, feed, lake, "'id'", delete_column="op", delete_values=["D"])
+
+
 def test_a_key_of_another_type(io: Any, lake: str) -> None:
     refused(io, pa.table({"id": ["1"]}), lake, "'id'", "delete")

@@ -307,3 +307,25 @@ def test_contradictory_statistics_of_one_file_among_many(io: Any, tmp_path: Path
     spoil_statistics(Path(lake, "f020.parquet"), swap)
     result = io.merge(pa.table({"id": [61], "x": ["new"]}), lake, "upsert", ["id"])
     assert (result.inserted, result.updated, result.target_count_after) == (0, 1, 120)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"update_columns": ["x"]}, {"sequence_by": "ts"}], ids=["", "some", "sequence"]
+)
+@pytest.mark.parametrize("scope", ["all", "partitions"])
+def test_wrong_bounds_delete_no_missing_row(io: Any, tmp_path: Path, options: dict[str, Any], scope: str) -> None:
+    """A row of which the statistics say that the source does not have it is not deleted unread."""
+    table = pa.table({"id": [1, 2, 3], "x": ["a", "b", "c"], "ts": [7, 7, 7]})
+    lake = write_lake(tmp_path / "lake", {"p=1/f.parquet": table, "p=2/f.parquet": table})
+
+    def raise_bounds(statistics: thrift.Struct) -> None:
+        for bound in (1, 2, 5, 6):
+            if bound in statistics:
+                statistics[bound] = statistics[bound][0], (500 + bound % 2).to_bytes(8, "little")
+
+    for folder in ("p=1", "p=2"):
+        spoil_statistics(Path(lake, folder, "f.parquet"), raise_bounds)
+    source = pa.table({"id": [1, 2], "x": ["n", "n"], "ts": [7, 7], "p": [1, 1]})
+    result = io.merge(source, lake, "update", ["id", "p"], delete_missing=scope, **options)
+    assert (result.updated, result.deleted) == (2, 1 if scope == "partitions" else 4)
+    assert sorted(row["id"] for row in rows(lake) if str(row["p"]) == "1") == [1, 2]

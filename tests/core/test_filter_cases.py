@@ -43,6 +43,12 @@ NOON = dt.datetime(2025, 1, 1, 12)
         (">", -math.inf, [-1, 0, 1, 2]),
         (">", 10**40, []),
         (">", -(10**40), [-1, 0, 1, 2]),
+        ("<", Decimal("1e999999999"), [-1, 0, 1, 2]),
+        (">=", Decimal("-1e999999999"), [-1, 0, 1, 2]),
+        (">", 10**1000, []),
+        (">", Decimal("1e-999999999"), [1, 2]),
+        (">=", Decimal("-1e-999999999"), [0, 1, 2]),
+        ("=", Decimal("1e-999999999"), []),
         ("<=", pa.scalar(0, pa.uint8()), [-1, 0]),
     ],
 )
@@ -59,6 +65,14 @@ def test_large_numbers_are_not_rounded(tmp_path: Path) -> None:
     assert values(tmp_path, [("x", "=", 2**64 - 1)]) == [2**64 - 1]
     assert values(tmp_path, [("x", "<", float(2**64))]) == [2**64 - 2, 2**64 - 1, 2**53 + 1]
     assert values(tmp_path, [("x", "=", float(2**53))]) == []
+
+
+def test_numbers_beyond_all_floats(tmp_path: Path) -> None:
+    lake_of(tmp_path, pa.array([-math.inf, 5e-324, 1.7e308, math.inf]))
+    assert values(tmp_path, [("x", "<", Decimal("1e999999999"))]) == [-math.inf, 5e-324, 1.7e308]
+    assert values(tmp_path, [("x", ">", Decimal("1e999999999"))]) == [math.inf]
+    assert values(tmp_path, [("x", "in", [Decimal("1e999999999"), -(10**5000), Decimal("1e-999999999")])]) == []
+    assert values(tmp_path, [("x", "<", Decimal("1e-999999999"))]) == [-math.inf]
 
 
 def test_nan_is_the_greatest_value_and_equals_itself(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from fsspeckit.core.match.filter_text import parse_condition, parse_conditions
         ("größe > 1", ("größe", ">", 1)),
         ("not_in = 1", ("not_in", "=", 1)),
         ("n = 'null'", ("n", "=", "null")),
+        (f"n = {'9' * 5000}", ("n", "=", Decimal("9" * 5000))),
     ],
 )
 def test_conditions(text: str, expected: Any) -> None:

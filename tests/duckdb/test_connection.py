@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -170,6 +172,30 @@ def test_the_private_database_is_closed(lake: str) -> None:
     with DuckDBDatasetIO() as io:
         io.merge(GOOD["table"]["data"], lake, "upsert", ["id"])
     assert io.merge(GOOD["table"]["data"], lake, "upsert", ["id"]).updated == 2, "and opened again when needed"
+
+
+@pytest.mark.parametrize("taken", ["", "open to all", "a link"])
+def test_nobody_else_can_read_what_the_private_database_spills(tmp_path: Path, monkeypatch: Any, taken: str) -> None:
+    """Also if somebody else has taken the name of its folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = tmp_path / f"fsspeckit-{os.getuid()}"
+    if taken == "open to all":
+        folder.mkdir()
+        folder.chmod(0o777)
+    if taken == "a link":
+        (tmp_path / "elsewhere").mkdir(0o700)
+        folder.symlink_to("elsewhere")
+    with DuckDBDatasetIO() as io:
+        con = io._connection()
+        con.execute("SET memory_limit = '64MB'; SET threads = 1")
+        con.execute("CREATE TEMP TABLE large AS SELECT range AS a, hash(range)::VARCHAR AS b FROM range(2_000_000)")
+        (spilled,) = tmp_path.glob("*/duckdb-*")
+        assert list(spilled.iterdir())
+        assert spilled.parent.stat().st_mode & 0o077 == 0
+        assert (spilled.parent == folder) == (not taken)
+    del con
+    gc.collect()
+    assert not spilled.exists()
 
 
 def test_a_given_connection_stays_open(lake: str) -> None:

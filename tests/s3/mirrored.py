@@ -73,6 +73,10 @@ class Mirrored:
             target = folder / name.removeprefix(f"{prefix}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(self._bucket.get(key))
+        for key in before.keys() - now.keys():  # a store has no folders without objects
+            for empty in (folder / key.removeprefix(f"{prefix}/")).parents:
+                if empty != folder and folder in empty.parents and empty.is_dir() and not any(empty.iterdir()):
+                    empty.rmdir()
         return renamed
 
 

@@ -132,14 +132,7 @@ class ExecutionPlan:
 
     @cached_property
     def _files_with_missing_rows(self) -> frozenset[int]:
-        """The numbers of the files whose rows without a hit are deleted."""
-        actions, files = self.request.actions, self.target.files
-        if actions.missing == "keep" or actions.replaces_target:
-            return frozenset()
-        if actions.missing_scope == "all":
-            return frozenset(range(len(files)))
-        partitions = partition_map(self.target, self.shape)
-        return frozenset(n for n, footer in enumerate(files) if partitions.values(footer) in self.profile.partitions)
+        return files_with_missing_rows(self.request.actions, self.target, self.shape, self.profile)
 
     def deletes_missing(self, number: int) -> bool:
         """Are the rows of a file deleted whose key the source does not have?"""
@@ -226,6 +219,16 @@ class ExecutionPlan:
             return list(range(len(infos)))
         matched = (n for n, info in enumerate(infos) if info.path in self.match.groups)
         return [n for n in sorted({*matched, *self._files_with_missing_rows}) if self.changed_groups(n)]
+
+
+def files_with_missing_rows(actions: Actions, target: Target, shape: Shape, profile: Profile) -> frozenset[int]:
+    """The numbers of the files whose rows without a hit are deleted."""
+    if actions.missing == "keep" or actions.replaces_target:
+        return frozenset()
+    if actions.missing_scope == "all":
+        return frozenset(range(len(target.files)))
+    partitions = partition_map(target, shape)
+    return frozenset(n for n, footer in enumerate(target.files) if partitions.values(footer) in profile.partitions)
 
 
 def _total(matched: MatchedRows | None) -> int:

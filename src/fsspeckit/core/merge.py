@@ -40,7 +40,7 @@ from fsspeckit.core.dataset.target import (
 )
 from fsspeckit.core.engine import Engine, Scratch, Source
 from fsspeckit.core.errors import DatasetMergeError, TargetError
-from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
@@ -252,7 +252,8 @@ def _plan(
         validate.source(profile, shape.keys)
         validate.rows_to_write(target, shape, profile, request.rows)
         validate.missing_rows(actions, target, shape, profile)
-        pruned = prune(target.files, shape, profile, partition_map(target, shape))
+        whole = files_with_missing_rows(actions, target, shape, profile)
+        pruned = prune(target.files, shape, profile, partition_map(target, shape), whole)
         if profile.rows == 0:
             pruned = [Pruned((), "the source has no rows")] * len(pruned)
         scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]

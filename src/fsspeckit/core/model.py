@@ -193,7 +193,8 @@ class Shape:
     """The columns of a merge: the schema that source rows are cast to, and the key and partition columns.
 
     Source rows have the columns `given`, by default all. Matched rows get the columns `updated`, by default all that
-    are given. A source row that is older by the columns `sequence` changes nothing. `deletes` marks delete rows.
+    are given. A source row that is older by the columns `sequence` changes nothing. `deletes` marks delete rows; with
+    `only_keys` all rows are.
 
     INT96 has no zone: Spark writes instants, and Arrow reads times without a zone. In the columns `int96` an instant
     of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
@@ -215,6 +216,7 @@ class Shape:
     updated: tuple[str, ...] | None = None
     sequence: tuple[str, ...] = ()
     deletes: DeleteRows | None = None
+    only_keys: bool = False
 
     @property
     def source_columns(self) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def _values(values: Any) -> tuple[Any, ...] | None:
     try:
         listed = tuple(values)
         pa.array(listed)
-    except (TypeError, pa.ArrowException):
+    except (TypeError, OverflowError, pa.ArrowException):
         raise ArgumentError(f"delete_values takes a list of values of one type, not {values!r}.") from None
     if not listed or any(value is None for value in listed):
         raise ArgumentError(f"delete_values takes at least one value and no null, not {list(listed)}.")

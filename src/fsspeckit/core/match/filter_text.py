@@ -18,6 +18,7 @@ _VALUE = r"'(?:[^']|'')*'|[^\s'\"`(),<>=!]+"
 _ONE = re.compile(rf"\s*({_VALUE})\s*")
 _LIST = re.compile(rf"\s*\(\s*(?:{_VALUE})\s*(?:,\s*(?:{_VALUE})\s*)*\)\s*")
 
+_MOST_DIGITS = 4000  # Python reads no integers with more
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|-?inf", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -97,7 +98,7 @@ def _reader(values: Sequence[str]) -> Any:
 
 def _number(text: str) -> int | Decimal:
     """Decimal: as a float, 0.1 would not be the 0.1 of a decimal column."""
-    return int(text) if _INTEGER.fullmatch(text) else Decimal(text)
+    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _MOST_DIGITS else Decimal(text)
 
 
 def _date(text: str) -> dt.date:

@@ -26,6 +26,7 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY = 86_400 * _NANOS["s"]
 _FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 _EPOCH = dt.datetime(1970, 1, 1)
+_LEAST, _GREATEST = Decimal("1e-400"), Decimal("1e400")
 _DATE_UNITS = ("Y", "M", "W", "D")
 _TIME_UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, **_NANOS}
 
@@ -95,7 +96,7 @@ def _python_value(given: Any) -> Value:
     if isinstance(given, (int, float, Decimal)):
         if isinstance(given, Decimal) and not given.is_finite():
             given = math.nan if given.is_nan() else math.copysign(math.inf, given)
-        return Value("number", given)
+        return Value("number", given if isinstance(given, float) else _within_reach(given))
     if isinstance(given, str):
         return Value("text", given.encode())
     if isinstance(given, (bytes, bytearray, memoryview)):
@@ -111,6 +112,14 @@ def _python_value(given: Any) -> Value:
     if isinstance(given, dt.timedelta):
         return Value("duration", _nanos(given))
     raise TypeError
+
+
+def _within_reach(number: int | Decimal) -> int | Decimal:
+    """The number, or one that compares alike with all values of all types: 1e999999999 has too many digits."""
+    size = Decimal(number).copy_abs()
+    if not size or _LEAST < size < _GREATEST:
+        return number
+    return (_LEAST if size <= _LEAST else _GREATEST).copy_sign(Decimal(number))
 
 
 def _nanos(delta: dt.timedelta) -> int:

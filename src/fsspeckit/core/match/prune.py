@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -76,14 +76,23 @@ class Pruned:
     guard: bool = False
 
 
-def prune(files: Footers, shape: Shape, profile: Profile, partitions: PartitionMap) -> list[Pruned]:
-    """Decide for each file which row groups are scanned."""
+def prune(
+    files: Footers, shape: Shape, profile: Profile, partitions: PartitionMap, whole: Iterable[int] = ()
+) -> list[Pruned]:
+    """Decide for each file which row groups are scanned.
+
+    Files that are scanned as a `whole`, by number, lose rows without a source key: no row is deleted because of its
+    statistics, which may be wrong.
+    """
     pruned = [Pruned((), "statistics exclude every source key")] * len(files)
     for number, rows in enumerate(files.rows):
         if not rows:
             pruned[number] = Pruned((), "no rows")
     for number, groups in _survivors(files, shape, profile).items():
         pruned[number] = Pruned(tuple(groups), "statistics admit source keys")
+    for number in whole:
+        if groups := [group for group, rows in enumerate(files[number].row_groups) if rows.rows]:
+            pruned[number] = Pruned(tuple(groups), "rows that the source does not have are deleted")
     if not shape.partitions_given:
         return pruned
     source_partitions = profile.partitions | profile.delete_partitions

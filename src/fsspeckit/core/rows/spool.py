@@ -226,7 +226,7 @@ class _OpenPart:
                 self.delete_partitions.update(_rows_by_partition(rows.filter(rows.column(deletes.flag)), self.shape))
         retyped, mixed = self.columns_to_retype, self.shape.mixed
         undecided = {name: mixed[name] for name in mixed if name not in retyped and name in rows.column_names}
-        retyped |= columns_to_retype(rows, undecided)
+        retyped |= columns_to_retype(rows.slice(0, 0) if self.shape.only_keys else written, undecided)
 
     def close(self) -> Part:
         intervals = tuple(_bounded(cover) for cover in self.intervals)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
@@ -274,6 +275,14 @@ def fits(array: Any, dtype: pa.DataType) -> bool:
     except (ValueDoesNotFit, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
+
+
+def in_range(integers: Any, dtype: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Which integers, or nulls, are in the range of another integer type?"""
+    own, other = (np.iinfo(one.to_pandas_dtype()) for one in (integers.type, dtype))
+    low, high = (pa.scalar(bound, integers.type) for bound in (max(own.min, other.min), min(own.max, other.max)))
+    inside = pc.and_(pc.greater_equal(integers, low), pc.less_equal(integers, high)).fill_null(True)
+    return np.asarray(one_array(inside).to_numpy(zero_copy_only=False))
 
 
 def display_value(value: pa.Scalar) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as t
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import DeleteRows, Shape
@@ -22,11 +23,16 @@ _NULLABLE_ADVICE = "Fill it, or rewrite the data set with a nullable column (wri
 def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """The source in the column order and plain types of the shape. `SchemaMismatchError` if a value does not fit.
 
-    Delete rows are marked in a column of their own. Only their key and sequence are cast; other columns are null.
+    Delete rows are marked in a column of their own. Only their key and sequence are cast; other columns are null. A
+    delete row is left out if its key is beyond the range of the target's integers: no row has it. Other values that do
+    not fit are refused, since they may be meant for a row: 0.1 of 64 bits for 0.1 of 32 bits.
     """
-    is_delete = None if shape.deletes is None else _is_delete(table.column(shape.deletes.column), shape.deletes)
+    is_delete = _delete_rows(table, shape)
     table = table.select(shape.source_columns)
     if is_delete is not None:
+        may_exist = _may_exist(table, is_delete, shape)
+        if not may_exist.all():
+            table, is_delete = table.filter(pa.array(may_exist)), is_delete[may_exist]
         table = _cleared(table, is_delete, {*shape.keys, *shape.sequence})
     table = calendars.from_file_calendar(table, Calendar.of(table.schema.metadata), "the source")
     for name, path in shape.old_instants.items():
@@ -36,6 +42,23 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
     columns = [_conformed(table.column(f.name), f, shape, int(delete_rows)) for f in fields]
     plain = pa.table(columns, schema=plain_schema(fields))
     return plain if shape.deletes is None else plain.append_column(shape.deletes.flag, pa.array(is_delete))
+
+
+def _delete_rows(table: pa.Table, shape: Shape) -> npt.NDArray[np.bool_] | None:
+    """Which rows are delete rows? `None` if there are none."""
+    if shape.only_keys:
+        return np.ones(table.num_rows, dtype=bool)
+    return None if shape.deletes is None else _is_delete(table.column(shape.deletes.column), shape.deletes)
+
+
+def _may_exist(table: pa.Table, is_delete: npt.NDArray[np.bool_], shape: Shape) -> npt.NDArray[np.bool_]:
+    """All rows but the delete rows whose key is beyond the range of the target's integers."""
+    may_exist = np.ones(table.num_rows, dtype=bool)
+    for name in shape.keys:
+        values, dtype = arrays.plain(table.column(name)), arrays.plain_type(shape.schema.field(name).type)
+        if values.type != dtype and t.is_integer(values.type) and t.is_integer(dtype):
+            may_exist &= arrays.in_range(values, dtype) | ~is_delete
+    return may_exist
 
 
 def _is_delete(column: pa.ChunkedArray, deletes: DeleteRows) -> npt.NDArray[np.bool_]:

@@ -70,6 +70,7 @@ def shape_of(
         updated=_updated_columns(target, given, key_columns, options),
         sequence=options.sequence_by,
         deletes=deletes,
+        only_keys=options.only_keys,
     )
 
 

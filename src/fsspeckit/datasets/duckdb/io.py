@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
@@ -235,8 +236,18 @@ def _check_connection(connection: Any) -> None:
 
 def _private_database() -> Any:
     """An in-memory database that spills to the system's temporary directory, not to the working directory."""
-    spill = os.path.join(tempfile.gettempdir(), f"fsspeckit-duckdb-{uuid.uuid4().hex}")
+    spill = os.path.join(_private_folder(), f"duckdb-{uuid.uuid4().hex}")
     return duckdb.connect(":memory:", config={"temp_directory": spill})
+
+
+def _private_folder() -> str:
+    """A folder that only this user can read: DuckDB makes its own for everybody. It stays, for all databases."""
+    folder = os.path.join(tempfile.gettempdir(), f"fsspeckit-{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    status = os.lstat(folder)
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_mode & 0o077 == 0
+    return folder if is_private and status.st_uid == os.getuid() else tempfile.mkdtemp(prefix="fsspeckit-")
 
 
 @contextmanager
