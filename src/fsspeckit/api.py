@@ -244,8 +244,8 @@ def write_dataset(
             other partitions are refused, and a named partition without rows becomes empty. A dictionary with some of
             the partition columns names all partitions with these values. `None` names the null partition.
         max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
-        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone: as in
-            `merge`.
+        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone, undoable: as
+            in `merge`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
     """
     run: Callable[..., WriteResult] = dataset_io(engine or engine_for(data), filesystem, storage_options).write_dataset
