@@ -1,7 +1,9 @@
-"""What other programs see of a data set while it is merged into, in a loop: errors, mixed versions, wrong row counts.
+"""What other programs see of a data set while it is merged into: errors, mixed versions, wrong row counts.
 
-Every merge updates every row to the same number, so that a reader who sees two numbers sees two versions.
-`python benchmarks/readers_during_merges.py [seconds]`
+Every merge updates every row to the same number, so that a reader who sees two numbers sees two versions. Each reader
+runs in a loop while another process merges, and lists the files itself or holds a snapshot. The ratio compares the time
+of the merges with and without snapshots.
+`python benchmarks/readers_during_merges.py [merges]`
 """
 
 from __future__ import annotations
@@ -17,60 +19,74 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import fsspeckit
+
 ROWS, FILES = 8_000, 8
 WRITER = """
-import sys, itertools, pyarrow as pa
+import sys, time, pyarrow as pa
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
-lake, replace, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
-for n in itertools.count(1):
+lake, replace, rows, merges = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+print("ready", flush=True)
+sys.stdin.readline()
+start = time.perf_counter()
+for n in range(1, merges + 1):
     PyArrowDatasetIO().merge(pa.table({"id": range(rows), "n": [n] * rows}), lake, "update", ["id"], replace=replace)
+print(time.perf_counter() - start, flush=True)
 """
+Reader = Callable[[list[str]], list[int]]
 
 
-def with_pyarrow(lake: str) -> list[int]:
-    return list(pq.read_table(lake)["n"].to_pylist())
+def with_pyarrow(files: list[str]) -> list[int]:
+    return [n for file in files for n in pq.read_table(file)["n"].to_pylist()]
 
 
-def with_pandas(lake: str) -> list[int]:
+def with_pandas(files: list[str]) -> list[int]:
     import pandas
 
-    return list(pandas.read_parquet(lake)["n"])
+    return list(pandas.read_parquet(files)["n"])
 
 
-def with_duckdb(lake: str) -> list[int]:
+def with_duckdb(files: list[str]) -> list[int]:
     import duckdb
 
     with duckdb.connect() as connection:
-        return [row[0] for row in connection.execute(f"select n from read_parquet('{lake}/**/*.parquet')").fetchall()]
+        return [row[0] for row in connection.execute("select n from read_parquet(?)", [files]).fetchall()]
 
 
-def with_polars(lake: str) -> list[int]:
+def with_polars(files: list[str]) -> list[int]:
     import polars
 
-    numbers: list[int] = polars.read_parquet(f"{lake}/*.parquet")["n"].to_list()
+    numbers: list[int] = polars.read_parquet(files)["n"].to_list()
     return numbers
 
 
-def watch(read: Callable[[str], list[int]], replace: str, seconds: float) -> Counter[str]:
+def watch(read: Reader | None, replace: str, merges: int, *, snapshots: bool) -> tuple[Counter[str], float]:
+    """What a reader saw, and how long the merges took."""
     seen: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         lake = Path(folder) / "lake"
         lake.mkdir()
         for i in range(FILES):
             pq.write_table(pa.table({"id": range(i, ROWS, FILES), "n": [0] * (ROWS // FILES)}), lake / f"f{i}.parquet")
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(lake), replace, str(ROWS)])
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            look(read, str(lake), seen)
-        writer.kill()
-        writer.wait()
-    return seen
+        command = [sys.executable, "-c", WRITER, str(lake), replace, str(ROWS), str(merges)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            writer.stdout.readline()
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+            while read is not None and writer.poll() is None:
+                look(read, lake, seen, snapshots=snapshots)
+            return seen, float(writer.stdout.readline())
 
 
-def look(read: Callable[[str], list[int]], lake: str, seen: Counter[str]) -> None:
+def look(read: Reader, lake: Path, seen: Counter[str], *, snapshots: bool) -> None:
     seen["reads"] += 1
     try:
-        numbers = read(lake)
+        if snapshots:
+            with fsspeckit.snapshot(str(lake)) as files:
+                numbers = read(files)
+        else:
+            numbers = read(sorted(map(str, lake.glob("*.parquet"))))
     except BaseException as error:  # Polars panics with a BaseException
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -81,13 +97,18 @@ def look(read: Callable[[str], list[int]], lake: str, seen: Counter[str]) -> Non
 
 
 if __name__ == "__main__":
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20
-    print(f"{'reader':10} {'replace':10} {'reads':>7} {'errors':>7} {'two versions':>13} {'wrong row count':>16}")
+    merges = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    print(f"{merges} merges each, {time.strftime('%Y-%m-%d')}")
+    print("| reader | replace | files | reads | errors | two versions | wrong row count | merges, seconds | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for replace in ("in_place", "new_file"):
         for read in (with_pyarrow, with_pandas, with_duckdb, with_polars):
-            seen = watch(read, replace, seconds)
             name = read.__name__.removeprefix("with_")
-            print(
-                f"{name:10} {replace:10} {seen['reads']:7} {seen['errors']:7} {seen['mixed']:13} {seen['rows']:16}",
-                flush=True,
-            )
+            _, listed_time = plain = watch(read, replace, merges, snapshots=False)
+            for files, (seen, seconds) in (
+                ("listed", plain),
+                ("snapshot", watch(read, replace, merges, snapshots=True)),
+            ):
+                counts = " | ".join(f"{seen[key]:,}" for key in ("reads", "errors", "mixed", "rows"))
+                ratio = seconds / listed_time
+                print(f"| {name} | `{replace}` | {files} | {counts} | {seconds:.1f} | {ratio:.2f} |", flush=True)

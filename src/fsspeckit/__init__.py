@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import delete, merge, plan, plan_delete, plan_write, read, recover, write_dataset
+    from fsspeckit.commits import history, snapshot, undo
     from fsspeckit.core.errors import (
         ArgumentError,
         CommitUnfinishedError,
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
         UnreadableFileError,
     )
     from fsspeckit.core.model import MergeStrategy
-    from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
+    from fsspeckit.core.reports import (
+        FilePlan,
+        KeptCommit,
+        MergeFileMetadata,
+        MergePlan,
+        MergeResult,
+        UndoResult,
+        WritePlan,
+        WriteResult,
+    )
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO as DuckDBDatasetIO
     from fsspeckit.datasets.options import MergeOptions, PlanOptions
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
@@ -50,6 +60,7 @@ __all__ = [
     "FilePlan",
     "FsspeckitError",
     "Inspection",
+    "KeptCommit",
     "LayoutError",
     "MergeFileMetadata",
     "MergeOptions",
@@ -66,10 +77,12 @@ __all__ = [
     "StorageError",
     "TargetChangedError",
     "TargetError",
+    "UndoResult",
     "UnreadableFileError",
     "WritePlan",
     "WriteResult",
     "delete",
+    "history",
     "inspect",
     "merge",
     "plan",
@@ -77,6 +90,8 @@ __all__ = [
     "plan_write",
     "read",
     "recover",
+    "snapshot",
+    "undo",
     "write_dataset",
 ]
 
@@ -91,6 +106,7 @@ _MODULES = {
     **dict.fromkeys(
         ("delete", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"), "api"
     ),
+    **dict.fromkeys(("history", "snapshot", "undo"), "commits"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),

@@ -109,6 +109,7 @@ def merge(
         source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
             default under Spark is the session's zone; other engines refuse such timestamps.
         batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
+        undoable: keep the files that are replaced or removed beside the data set, so that `undo` can put them back.
         table: Spark only; a table of its catalog, instead of `path`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
         use_merge: DuckDB only; whether to use its MERGE statement. By default it is used from DuckDB 1.4.0 on.
@@ -178,7 +179,8 @@ def delete(
         filters: conditions in PyArrow's form, instead of keys: tuples of column, operator (`=`, `!=`, `<`, `<=`, `>`,
             `>=`, `in`, `not in`) and value, all of which must hold. A list of lists selects the rows for which one of
             them holds. No condition holds for a null.
-        engine, filesystem, storage_options, replace, lock_timeout, partition_timezone, source_timezone: as in `merge`.
+        engine, filesystem, storage_options, replace, lock_timeout, undoable, partition_timezone, source_timezone: as in
+            `merge`. `kept_copies` of the result are the folders of undoable commits that may still have deleted rows.
     """
     run: Callable[..., MergeResult] = dataset_io(engine or engine_for(keys), filesystem, storage_options).delete
     return run(path, keys, key_columns, filters, **options)
@@ -242,8 +244,8 @@ def write_dataset(
             other partitions are refused, and a named partition without rows becomes empty. A dictionary with some of
             the partition columns names all partitions with these values. `None` names the null partition.
         max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
-        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone: as in
-            `merge`.
+        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone, undoable: as
+            in `merge`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
     """
     run: Callable[..., WriteResult] = dataset_io(engine or engine_for(data), filesystem, storage_options).write_dataset
@@ -310,6 +312,7 @@ def read(
     """Read a data set as a PyArrow table, or with `engine="spark"` as a Spark DataFrame.
 
     `filter` is a PyArrow expression; for Spark a column expression or SQL text. An unfinished commit causes a warning.
+    A table has rows of one version of the data set (see `snapshot`). A Spark DataFrame is read later, without that.
 
     >>> import fsspeckit, pyarrow as pa, pyarrow.compute as pc
     >>> orders = pa.table({"id": [1, 2], "status": ["new", "paid"]})

@@ -115,10 +115,10 @@ def test_no_caller_asks_for_the_class_of_a_storage() -> None:
 
 
 def test_the_two_commit_protocols_do_not_know_each_other() -> None:
-    disks = {"disk", "staging", "journal", "apply", "recovery"}
-    stores = {"store", "head", "lease", "finish"}
+    disks = {"disk", "staging", "journal", "apply", "recovery", "undo_records"}
+    stores = {"store", "head", "lease", "finish", "store_undo"}
     folder = ROOT / "core" / "commit"
-    assert disks | stores | {"shared", "session", "forget", "replace", "__init__"} == {
+    assert disks | stores | {"shared", "session", "forget", "readers", "record", "replace", "undo", "__init__"} == {
         p.stem for p in folder.glob("*.py")
     }
     for ours, theirs in ((disks, stores), (stores, disks)):
@@ -203,7 +203,9 @@ def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
 def test_public_names() -> None:
     errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
     functions = {"delete", "inspect", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"}
+    functions |= {"history", "snapshot", "undo"}
     results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WritePlan", "WriteResult"}
+    results |= {"KeptCommit", "UndoResult"}
     others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
     assert len(errors) == 16
     assert fsspeckit.__all__ == sorted(errors | functions | results | others)

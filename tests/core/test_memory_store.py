@@ -70,6 +70,12 @@ class DictObjects:
         for key in keys:
             self.objects.pop(key, None)
 
+    def copy_object(self, source: str, target: str, etag: str) -> None:
+        found = self.get(source)
+        if found is None or found[1] != etag:
+            raise ObjectChangedError(f"{source} is another object now")
+        self.put(target, found[0])
+
     def create_upload(self, key: str) -> str:
         upload_id = f"upload-{next(self._numbers)}"
         self.uploads[Upload(key, upload_id)] = {}

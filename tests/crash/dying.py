@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from crash import row_changes
 from fsspeckit.api import recover
+from fsspeckit.commits import history, undo
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.storage import LocalStorage, locate
@@ -73,6 +74,18 @@ def remove_files(lake: str) -> object:
     return None
 
 
+def _undoable(lake: str) -> object:
+    return PyArrowDatasetIO().merge(SOURCE, lake, "upsert", ["id"], undoable=True)
+
+
+def _undoable_delete(lake: str) -> object:
+    return PyArrowDatasetIO().delete(lake, filters=[("id", "<", 115)], replace="new_file", undoable=True)
+
+
+def _drop(lake: str) -> object:
+    return history(lake, keep=0)
+
+
 OPERATIONS: dict[str, Callable[[str], object]] = {
     "merge": _merge,
     "new_file": _new_file,
@@ -83,6 +96,10 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
     "create": _create,
     "remove": remove_files,
     **row_changes.OPERATIONS,
+    "undoable": _undoable,
+    "undoable_delete": _undoable_delete,
+    "undo": undo,
+    "drop": _drop,
     "recover": recover,
 }
 

@@ -71,6 +71,12 @@ class MemoryObjects:
         for key in keys:
             self.objects.pop(key, None)
 
+    def copy_object(self, source: str, target: str, etag: str) -> None:
+        found = self.get(source)
+        if found is None or found[1] != etag:
+            raise ObjectChangedError(f"{source} is another object now")
+        self.put(target, found[0])
+
     def create_upload(self, key: str) -> str:
         upload_id = f"{self.writer}-{next(self._count)}"
         self.pending[key, upload_id] = {}

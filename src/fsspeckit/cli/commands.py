@@ -254,6 +254,64 @@ def recover(
             click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
+@cli.command(short_help="Undo the last merge, delete or write that was undoable.")
+@click.argument("target")
+@lock_timeout_option
+@storage_option
+@json_option
+def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_json: bool) -> None:
+    """Put back the files that the last undoable commit to the data set TARGET replaced or removed (see --undoable).
+
+    If the data set has changed since, nothing is done, and the changes are reported.
+    """
+    from dataclasses import asdict
+
+    from fsspeckit import commits
+    from fsspeckit.report.summary import count
+
+    undone = commits.undo(target, lock_timeout=lock_timeout, storage_options=storage_options)
+    with reporting(f"The undo of the last commit to {target} is done"):
+        if as_json:
+            emit_json({"target": target, **asdict(undone), "committed_at": undone.committed_at.isoformat()})
+        else:
+            put_back, removed = count(len(undone.restored_files), "file"), count(len(undone.removed_files), "file")
+            when = f"{undone.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+            click.echo(f"Undid the {undone.operation} of {when}: {put_back} put back, {removed} removed.")
+
+
+@cli.command(short_help="List the commits that can be undone, and drop old ones.")
+@click.argument("target")
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Drop all but the last N, with the files they kept.")
+@click.option("--older-than", metavar="AGE", help="Drop those that are older, e.g. 7d, 12h or 30m.")
+@lock_timeout_option
+@storage_option
+@json_option
+def history(
+    target: str,
+    keep: int | None,
+    older_than: str | None,
+    lock_timeout: float,
+    storage_options: dict[str, str],
+    as_json: bool,
+) -> None:
+    """List the undoable commits to the data set TARGET, the last one first: time, strategy, counts and kept size."""
+    from dataclasses import asdict
+
+    from fsspeckit import commits
+    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.report.summary import kept_commit_line
+
+    limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
+    listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
+    if not listed and not _exists(target, storage_options):
+        raise ArgumentError(f"{target} does not exist.")
+    if as_json:
+        fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
+        emit_json({"target": target, "commits": fields})
+        return
+    click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
+
+
 @cli.command(short_help="Write the zip for Spark executors.")
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 def ship(file: str) -> None:

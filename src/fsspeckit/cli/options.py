@@ -127,6 +127,11 @@ lock_timeout_option = click.option(
     metavar="SECONDS",
     help="How long to wait for another writer.",
 )
+undoable_option = click.option(
+    "--undoable",
+    is_flag=True,
+    help="Keep the files that are replaced or removed, so that `fsspeckit undo` can put them back.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 
 
@@ -175,6 +180,7 @@ NEW_FILE_OPTIONS = [
     ),
 ]
 TIMEZONE_OPTIONS = [
+    undoable_option,
     click.option(
         "--partition-timezone",
         metavar="ZONE",

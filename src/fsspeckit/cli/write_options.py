@@ -17,6 +17,7 @@ from fsspeckit.cli.options import (
     gathered,
     json_option,
     lock_timeout_option,
+    undoable_option,
 )
 from fsspeckit.datasets.options import NewFileOptions
 
@@ -93,6 +94,7 @@ _WRITE_OPTIONS = [
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
     lock_timeout_option,
+    undoable_option,
     *TIMEZONE_OPTIONS,
     json_option,
 ]

@@ -58,6 +58,7 @@ class Request:
     filters: Any = None
     must_exist: bool = False
     max_removed_rows: int | None = None
+    undoable: bool = False
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

@@ -27,6 +27,7 @@ from functools import partial
 from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
+from fsspeckit.core.commit.undo import kept_copies
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import timezone
@@ -91,8 +92,8 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                     session.sync_staging()
                     _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
-            session.commit(staged, removed, target.files.infos)
-        return result
+            session.commit(staged, removed, target.files.infos, results.note(result) if request.undoable else None)
+        return replace(result, kept_copies=kept_copies(location) if result.deleted else [])
 
 
 def plan(engine: Engine, location: Location, source: object, request: Request) -> MergePlan:
@@ -127,8 +128,10 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
                 if staged:
                     session.sync_staging()
         removed = [*planned.removed, *_moved(rewritten, planned.infos)]
-        session.commit([*(s for r in rewritten for s in r.staged), *staged], removed, planned.infos)
-    return results.written(location, request.mode, staged, rewritten, removed, planned.removed_rows)
+        result = results.written(location, request.mode, staged, rewritten, removed, planned.removed_rows)
+        changed = [*(s for r in rewritten for s in r.staged), *staged]
+        session.commit(changed, removed, planned.infos, results.note(result) if request.undoable else None)
+    return result
 
 
 def plan_write(engine: Engine, location: Location, source: object, request: WriteRequest) -> WritePlan:

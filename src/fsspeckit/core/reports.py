@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 Operation = Literal["rewritten", "inserted", "preserved"]
@@ -34,6 +35,7 @@ class MergeResult:
     `skipped` target rows stayed because the source's row is older (`sequence_by`). `moved` rows went to another
     partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
     that was not compared, as in a full rewrite by `full_merge`.
+    `kept_copies` are folders in which undoable commits keep earlier versions of files; they may have deleted rows.
     """
 
     strategy: str
@@ -57,6 +59,7 @@ class MergeResult:
     skipped: int = 0
     moved: int = 0
     changed: int | None = None
+    kept_copies: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -98,6 +101,36 @@ class WritePlan:
     new_rows: Mapping[str, int]
     new_partitions: tuple[str, ...]
     emptied_partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KeptCommit:
+    """A commit that kept the files that it replaced or removed (`undoable=True`), as `history` lists it.
+
+    `counts` are those of its result. The kept files, of `bytes` in all, are in `folder`. The one that `is_next` is the
+    first to be undone; `changes` say how the data set differs from what that commit left, and prevent it.
+    """
+
+    id: str
+    operation: str
+    committed_at: datetime
+    counts: Mapping[str, int]
+    kept_files: tuple[str, ...]
+    bytes: int
+    folder: str
+    is_next: bool
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UndoResult:
+    """The commit that was undone, the files that were put back, and the files of the commit that were removed."""
+
+    operation: str
+    committed_at: datetime
+    counts: Mapping[str, int]
+    restored_files: list[str]
+    removed_files: list[str]
 
 
 @dataclass(frozen=True, slots=True)

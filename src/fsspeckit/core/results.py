@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal
 
 from fsspeckit.core.actions import MatchedRows
+from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
@@ -105,6 +106,14 @@ def describe_write(location: Location, mode: str, planned: PlannedWrite, new_row
         new_partitions=tuple(sorted(new_rows.keys() - folders - {""})),
         emptied_partitions=tuple(sorted(folders - kept - new_rows.keys() - {""})),
     )
+
+
+def note(result: MergeResult | WriteResult) -> CommitNote:
+    """What the record of an undoable commit says."""
+    if isinstance(result, WriteResult):
+        return CommitNote(result.mode, {"rows": result.rows})
+    names = ("inserted", "updated", "deleted", "target_count_before", "target_count_after")
+    return CommitNote(result.strategy, {name: getattr(result, name) for name in names})
 
 
 def unchanged(location: Location, target: Target, request: Request) -> MergeResult:

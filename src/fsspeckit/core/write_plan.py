@@ -35,6 +35,7 @@ class WriteRequest:
     lock_timeout: float = defaults.LOCK_TIMEOUT
     partition_timezone: str | None = None
     source_timezone: str | None = None
+    undoable: bool = False
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""

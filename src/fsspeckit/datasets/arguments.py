@@ -28,7 +28,15 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         lock_timeout=timeout(options),
         partition_timezone=zone(options, "partition_timezone"),
         source_timezone=zone(options, "source_timezone"),
+        undoable=undoable(options),
     )
+
+
+def undoable(options: Mapping[str, Any]) -> bool:
+    is_undoable = options.get("undoable", False)
+    if not isinstance(is_undoable, bool):
+        raise ArgumentError(f"undoable is True or False, not {is_undoable!r}.")
+    return is_undoable
 
 
 def row_limit(options: Mapping[str, Any]) -> int | None:

@@ -17,7 +17,16 @@ from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.datasets.arguments import check_used, layout, partition_argument, row_limit, timeout, write_request, zone
+from fsspeckit.datasets.arguments import (
+    check_used,
+    layout,
+    partition_argument,
+    row_limit,
+    timeout,
+    undoable,
+    write_request,
+    zone,
+)
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -84,6 +93,7 @@ class DatasetIO(Generic[Frame]):
             source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
                 default under Spark is the session's zone; other engines refuse such timestamps.
             batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
+            undoable: keep the files that are replaced or removed, so that `fsspeckit.undo` can put them back.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -129,7 +139,7 @@ class DatasetIO(Generic[Frame]):
             key_columns: the columns that identify a row.
             filters: conditions in PyArrow's form, instead of keys: `[("day", "<", "2025-01-01")]`. A list of lists
                 selects the rows for which one of them holds. No condition holds for a null.
-            replace, lock_timeout, partition_timezone, source_timezone: as in `merge`.
+            replace, lock_timeout, undoable, partition_timezone, source_timezone: as in `merge`.
         """
         check_known("delete", options, DeleteOptions)
         source, request = self._delete_request(keys, key_columns, filters, options)
@@ -310,6 +320,7 @@ class DatasetIO(Generic[Frame]):
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
+            undoable=undoable(options),
             **row_arguments(parsed, options),
         )
 

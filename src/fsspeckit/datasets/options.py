@@ -67,6 +67,8 @@ class NewFileOptions(CommonOptions, total=False):
     """Maximum number of rows in a row group of a new file."""
     lock_timeout: float
     """Seconds to wait for another writer."""
+    undoable: bool
+    """Keep the files that are replaced or removed, so that `fsspeckit.undo` can put them back."""
 
 
 class WriteModeOptions(TypedDict, total=False):
@@ -116,6 +118,8 @@ class DeleteOptions(TypedDict, total=False):
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
     lock_timeout: float
     """Seconds to wait for another writer."""
+    undoable: bool
+    """Keep the files that are replaced or removed, so that `fsspeckit.undo` can put them back."""
     partition_timezone: str | None
     """Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone."""
     source_timezone: str | None

@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from fsspeckit.core.commit.readers import consistent_files
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.dataset.partitions import value_array
-from fsspeckit.core.errors import SchemaMismatchError
-from fsspeckit.core.model import Footer
+from fsspeckit.core.errors import SchemaMismatchError, TargetChangedError
+from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.parquet.footer_checks import check_chunks
 from fsspeckit.core.parquet.reader import (
     check_rows,
@@ -36,17 +37,32 @@ from fsspeckit.core.values.calendars import from_file_calendar
 from fsspeckit.core.values.schema import plain_schema, unify_footers
 from fsspeckit.datasets.sources import existing_files, path_fields
 
+# How often to read a data set whose files change meanwhile.
+_ATTEMPTS = 5
+
 
 def read_dataset(location: Location, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
-    """The rows of a data set that pass the filter."""
-    return scan_dataset(location, columns, filter).read_all()
+    """The rows of a data set that pass the filter, all of one version. If files change meanwhile, it is read again."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with consistent_files(location) as infos:
+                return _scan(location, infos, columns, filter, {}).read_all()
+        except TargetChangedError:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError  # the last attempt has returned or raised
 
 
 def scan_dataset(
     location: Location, columns: list[str] | None = None, filter: Any = None, **readahead: int
 ) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
-    infos = existing_files(location)
+    return _scan(location, existing_files(location), columns, filter, readahead)
+
+
+def _scan(
+    location: Location, infos: Sequence[FileInfo], columns: list[str] | None, filter: Any, readahead: dict[str, int]
+) -> pa.RecordBatchReader:
     footers = read_footers(location, infos, (), all_chunks=filter is not None)
     schema = unify_footers(footers)
     stored_too = any(name in schema.names for footer in footers for name in footer.partition)

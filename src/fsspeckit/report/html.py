@@ -19,6 +19,7 @@ from fsspeckit.report.summary import (
     retyped,
     share,
     size,
+    still_kept,
     written,
 )
 
@@ -58,8 +59,8 @@ def page(report: MergePlan | MergeResult, target: str) -> str:
         parts = [*_plan_facts(report), *_bars(groups), *_plan_files(report, target), *_hints(report.hints)]
     else:
         title, groups = f"Done: {headline(report, target)}", result_groups(report)
-        sentence = retyped(report)
-        parts = [*_bars(groups), *_result_files(report, target), *_hints([sentence] if sentence else [])]
+        sentences = [sentence for sentence in (retyped(report), still_kept(report)) if sentence]
+        parts = [*_bars(groups), *_result_files(report, target), *_hints(sentences)]
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',

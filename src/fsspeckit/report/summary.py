@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.reports import FilePlan, MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core.reports import FilePlan, KeptCommit, MergePlan, MergeResult, WritePlan, WriteResult
 
 if TYPE_CHECKING:
     from fsspeckit.report.inspection import Inspection
@@ -52,6 +52,15 @@ def share(part: int, whole: int) -> str:
     if percent < 0.1:
         return "<0.1 %"
     return ">99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+
+
+def kept_commit_line(commit: KeptCommit) -> str:
+    """One commit of the history, for people."""
+    counts = ", ".join(f"{number:,} {name}" for name, number in commit.counts.items() if not name.startswith("target_"))
+    kept = f"keeps {count(len(commit.kept_files), 'file')} of {size(commit.bytes)}"
+    line = f"{commit.committed_at:%Y-%m-%d %H:%M:%S} UTC  {commit.operation}  {counts}  {kept}  {commit.folder}"
+    changes = f"  (cannot be undone: {'; '.join(commit.changes[:3])})" if commit.changes else ""
+    return line + changes
 
 
 def relative(path: str, target: str) -> str:
@@ -165,6 +174,16 @@ def retyped(result: MergeResult) -> str | None:
     return (
         f"{count(len(result.retyped_files), 'file')} without a changed row took the common type of a column, so that "
         f"readers can read all files together: {types}."
+    )
+
+
+def still_kept(result: MergeResult) -> str | None:
+    """A sentence about kept files that may have deleted rows, if there are any."""
+    if not result.kept_copies:
+        return None
+    return (
+        f"Kept copies may still have the deleted rows: {_some(result.kept_copies)}. `fsspeckit history --keep 0` "
+        "removes them."
     )
 
 

@@ -30,6 +30,7 @@ from fsspeckit.report.summary import (
     retyped,
     share,
     size,
+    still_kept,
     write_counts,
     written,
 )
@@ -87,6 +88,8 @@ class ResultView:
         if result.updated and not result.rewritten_files:
             yield _line("The matched rows already equal those of the source; no file was rewritten.")
         if sentence := retyped(result):
+            yield _line(sentence)
+        if sentence := still_kept(result):
             yield _line(sentence)
         yield from _groups(groups, options)
         changed = [f for f in result.files if f.operation != "preserved"]

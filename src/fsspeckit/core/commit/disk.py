@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fsspeckit.core.commit import journal, staging
+from fsspeckit.core.commit import journal, staging, undo_records
 from fsspeckit.core.commit.apply import ApplyJournal, ConflictError, folder_moved
+from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.recovery import recover_locked, unfinished
 from fsspeckit.core.commit.shared import (
+    CommitNote,
     Resolution,
+    Writers,
     check_not_forked,
     check_unchanged,
     has_conflicts,
@@ -23,14 +26,16 @@ from fsspeckit.core.commit.shared import (
     refuse_pattern,
     storage_errors,
 )
+from fsspeckit.core.commit.undo_records import records
 from fsspeckit.core.dataset.listing import check_plain, listing_errors, summary_files
+from fsspeckit.core.defaults import LOCK_TIMEOUT
 from fsspeckit.core.errors import DatasetLockedError, StorageError, TargetChangedError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import DiskLocation
 from fsspeckit.core.storage.base import Locks
 from fsspeckit.core.storage.location import not_utf8_advice
 
-__all__ = ["plan_folder", "recover", "unfinished", "writing"]
+__all__ = ["plan_folder", "reading", "records", "recover", "unfinished", "writing"]
 
 _NO_SPACE = "New files are staged beside the data set before they replace old ones; make room for them."
 _NO_LOCKS = (
@@ -50,8 +55,8 @@ def writing(location: DiskLocation, lock_timeout: float = 60) -> Iterator[DiskSe
     failed = f"Cannot write to {location.shown}"
     with _locked(location, lock_timeout) as (is_same_folder, made), storage_errors(failed, "stage", _ADVICE):
         try:
-            recover_locked(location, is_new=bool(made))
-            with contextlib.closing(DiskSession(location, is_same_folder)) as session:
+            recover_locked(location, lock_timeout, is_new=bool(made))
+            with contextlib.closing(DiskSession(location, is_same_folder, lock_timeout)) as session:
                 session.announce()
                 yield session
         except UnicodeEncodeError as error:  # a partition value that the locale cannot encode
@@ -65,7 +70,19 @@ def recover(location: DiskLocation, lock_timeout: float = 60, resolution: Resolu
         if not location.storage.is_dir(location.root) and not list(staging.leftovers(location)):
             return []
         with _locked(location, lock_timeout) as (_, made):
-            return recover_locked(location, resolution, is_new=bool(made))
+            return recover_locked(location, lock_timeout, resolution, is_new=bool(made))
+
+
+@contextlib.contextmanager
+def reading(location: DiskLocation, timeout: float | None) -> Iterator[Writers]:
+    """Hold off the application of commits by locks, where there are any."""
+    locks, are_held_off = location.storage.locks, False
+    with contextlib.ExitStack() as stack:
+        with listing_errors(location):
+            if locks is not None and location.storage.is_dir(location.root):
+                held = locks.snapshot(location.root, LOCK_TIMEOUT if timeout is None else timeout)
+                are_held_off = stack.enter_context(held)
+        yield Writers(unfinished(location), are_held_off)
 
 
 def plan_folder(location: DiskLocation) -> str | None:
@@ -87,6 +104,7 @@ def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Calla
             with storage_errors(f"Cannot lock {location.shown}", "lock", _ADVICE, "Nothing was begun."):
                 locks = _locks(location)
                 check_plain(location)
+                _refuse_own_snapshot(location, locks)
                 made += _make_root(location)
                 lock = locks.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
                 is_same_folder = stack.enter_context(lock)
@@ -109,6 +127,15 @@ def _locks(location: DiskLocation) -> Locks:
             operation="lock",
         )
     return locks
+
+
+def _refuse_own_snapshot(location: DiskLocation, locks: Locks) -> None:
+    if locks.has_own_snapshot(location.root):
+        raise DatasetLockedError(
+            f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end for ever. Write "
+            "after the `with fsspeckit.snapshot(…)` block. Nothing was begun.",
+            operation="lock",
+        )
 
 
 def _remove_empty(location: DiskLocation, folders: Sequence[str]) -> None:
@@ -136,6 +163,7 @@ class DiskSession:
 
     location: DiskLocation
     _is_same_folder: Callable[[], bool]
+    _lock_timeout: float
     _since: float = field(default_factory=time.time)
     _process: int = field(default_factory=os.getpid)
     _staging: str | None = None
@@ -178,7 +206,14 @@ class DiskSession:
             self.location.storage.sync_folder(path)
         self._is_synced = True
 
-    def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
+    def commit(
+        self,
+        staged: Sequence[Staged],
+        removed: Sequence[FileInfo],
+        expected: Sequence[FileInfo],
+        keep: CommitNote | None = None,
+        undoes: Record | None = None,
+    ) -> None:
         if not staged and not removed:
             return
         location, storage = self.location, self.location.storage
@@ -198,10 +233,28 @@ class DiskSession:
         with storage.syncing():
             staging.give_rights(location, folder, [s for s in staged if not s.replaces and s.path not in old])
             record = journal.plan(location, folder, staged, removals, expected)
+            if keep is not None:
+                undo_records.keep(location, folder, record, expected, keep)
+            if undoes is not None:
+                undo_records.mark_undone(location, folder, undoes)
             journal.write(location, folder, record)
         storage.share_with_group(folder, self._folders_above(record.paths))
         self._check_same_folder()  # again: making all of that durable takes time
-        self._record(ApplyJournal(location, folder, record))
+        with _locks(location).applying(location.root, self._lock_timeout) as waited:
+            if waited:
+                self._check_same_folder()
+                check_unchanged(location, expected)
+            self._record(ApplyJournal(location, folder, record))
+
+    def records(self) -> list[Record]:
+        return records(self.location)
+
+    def put_back(self, record: Record) -> list[Staged]:
+        return undo_records.put_back(self.location, self.stage(()), record)
+
+    def drop(self, records: Sequence[Record]) -> None:
+        for record in records:
+            undo_records.drop(self.location, record)
 
     def _record(self, applier: ApplyJournal) -> None:
         """Record the commit and apply it. After the commit point every error says that the commit is recorded."""
@@ -233,6 +286,7 @@ class DiskSession:
     def _finish(self, applier: ApplyJournal, commit: str) -> None:
         self._state = "recorded"
         applier.apply(applier.journal.inode)
+        undo_records.publish(self.location, applier.staging)
         journal.remove_marker(self.location, commit)
         if not self._is_same_folder():  # the marker is in the folder that was moved, and needs the journal
             raise folder_moved(self.location)

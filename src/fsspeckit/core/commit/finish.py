@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from fsspeckit.core.commit import store_undo
 from fsspeckit.core.commit.head import (
     Addition,
     Head,
@@ -99,7 +100,7 @@ class Finisher:
     def _complete_uploads(self, version: HeadVersion, *, force: bool) -> HeadVersion | None:
         """Complete the uploads, check the new objects, and decide that old files are removed."""
         journal = version.journal
-        answers = dict(self._map(self._complete, journal.additions))
+        answers = dict(self.map(self._complete, journal.additions))
         entries = self._stat_files(journal.paths)
         missing = [a for a in journal.additions if a.path not in entries]
         wrong = []
@@ -116,13 +117,14 @@ class Finisher:
         if changed and not force:
             raise has_conflicts(self.location, [f"{r.path}: to be removed, is another file now" for r in changed])
         removals = tuple(Removal(r.path, entries[r.path].etag) for r in journal.removals if r.path in entries)
-        return self._decide(version, "removing", Journal(journal.additions, removals))
+        return self._decide(version, "removing", replace(journal, removals=removals))
 
     def _remove_old_files(self, version: HeadVersion) -> FinishedCommit:
         """Remove the old files that are still those that the decision saw. All new files are in place."""
         journal = version.journal
         entries = self._stat_files([r.path for r in journal.removals])
         kept = [r.path for r in journal.removals if r.path in entries and entries[r.path].etag != r.etag]
+        store_undo.publish(self.location, self.objects, version.head.session, journal)
         self.remove(self._leftovers_of(version, [path for path in entries if path not in kept]))
         self._free(version)
         added, removed = len(journal.additions), len(journal.removals) - len(kept)
@@ -132,7 +134,7 @@ class Finisher:
     def _discard(self, version: HeadVersion) -> FinishedCommit:
         """Abort the uploads first, so that nobody can complete them any more. Then remove the new files."""
         additions = version.journal.additions
-        self._map(self.objects.abort, [a.upload(self.location) for a in additions])
+        self.map(self.objects.abort, [a.upload(self.location) for a in additions])
         entries = self._stat_files([a.path for a in additions])
         # An empty object is not another program's file: some stores make one of two completions at once.
         placed = [a.path for a in additions if (e := entries.get(a.path)) and (a.matches(e) or not e.size)]
@@ -140,6 +142,8 @@ class Finisher:
         if not self._is_current(version):
             return self._finished_by_others(version)
         self.remove(leftovers)
+        if version.journal.keeps:
+            store_undo.remove_kept(self.location, self.objects, version.head.session)
         self._free(version, given_up=True)
         session, count = version.head.session, len(placed)
         text = f"gave up the commit {session}: {count} new file(s) taken back, no other file was touched"
@@ -175,9 +179,10 @@ class Finisher:
         home = home_of(self.location.root)
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
         excluded = (home, self._head_key)  # some programs make an object `home/` for a folder
-        found = Leftovers(tuple(e.key for e in entries if e.key not in excluded and not self._is_of_running_plan(e)))
-        keys = {key for _, key in self._map(self._key_of_intent, found.intents) if key is not None}
-        uploads = [upload for _, uploads in self._map(self.objects.list_uploads, sorted(keys)) for upload in uploads]
+        keys = [e.key for e in entries if e.key not in excluded and not self._is_of_running_plan(e)]
+        found = Leftovers(store_undo.without_records(self.location, keys, {*keys}.__contains__))
+        targets = {key for _, key in self.map(self._key_of_intent, found.intents) if key is not None}
+        uploads = [upload for _, of_key in self.map(self.objects.list_uploads, sorted(targets)) for upload in of_key]
         return replace(found, uploads=tuple(uploads))
 
     def _is_of_running_plan(self, entry: Entry) -> bool:
@@ -195,8 +200,13 @@ class Finisher:
         uploads = self.leftovers(session).uploads if has_repeated_tasks else ()
         return Leftovers((*map(self.location.at, paths), *keys), uploads)
 
+    def remove_dead(self, leftovers: Leftovers) -> None:
+        """Remove what dead sessions left. The caller has the lease: a commit that was not finished before is now."""
+        has = lambda key: self.objects.stat(key) is not None  # noqa: E731
+        self.remove(replace(leftovers, keys=store_undo.without_records(self.location, leftovers.keys, has)))
+
     def remove(self, leftovers: Leftovers) -> None:
-        self._map(self.objects.abort, leftovers.uploads)
+        self.map(self.objects.abort, leftovers.uploads)
         if leftovers.keys:
             self.objects.delete(leftovers.keys)
 
@@ -226,7 +236,7 @@ class Finisher:
             start = len(self.location.root) + 1
             entries = {e.key[start:]: e for e in self.objects.list_all(self.location.root)}
             return {path: entries[path] for path in paths if path in entries}
-        return {path: e for path, e in self._map(lambda path: self.objects.stat(self.location.at(path)), paths) if e}
+        return {path: e for path, e in self.map(lambda path: self.objects.stat(self.location.at(path)), paths) if e}
 
     def _current(self, version: HeadVersion) -> HeadVersion:
         """The head as it is now. It exists as long as the data set does; without it the state is unknown."""
@@ -258,7 +268,7 @@ class Finisher:
         old = version.head
         sessions = (*old.given_up, old.session)[-_MAX_GIVEN_UP:] if given_up else old.given_up
         for pause in _PAUSES:
-            free = Head("free", old.session, self.runtime.token(), given_up=sessions, origin=old.origin)
+            free = Head("free", old.session, self.runtime.token(), 0, {}, None, sessions, old.origin, old.commit)
             try:
                 self.objects.put_if(self._head_key, free.to_bytes(), version.etag)
                 return
@@ -281,7 +291,7 @@ class Finisher:
             operation="recover",
         )
 
-    def _map(self, step: Callable[[Item], Result], items: Iterable[Item]) -> list[tuple[Item, Result]]:
+    def map(self, step: Callable[[Item], Result], items: Iterable[Item]) -> list[tuple[Item, Result]]:
         """Every item with the result of a step, several steps at a time."""
         todo = list(items)
         if self.runtime.workers == 1 or len(todo) < 2:

@@ -13,16 +13,18 @@ on DELETE. It is untrusted input, like a journal on a disk.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from fsspeckit.core.commit.shared import HOME, check_data_paths, home_of, refuse_pattern
+from fsspeckit.core.commit.shared import HOME, Writers, check_data_paths, home_of, refuse_pattern
+from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.errors import CommitUnfinishedError, StorageError, TargetError
 from fsspeckit.core.storage import Location, StoreLocation
 from fsspeckit.core.storage.objects import Entry, Objects, UnansweredError, Upload
@@ -37,6 +39,8 @@ _FORMAT = 1
 _PLAN = "plan-"
 # Pauses between attempts of the check of conditional writes, in seconds.
 _PAUSES = (0.1, 0.2, 0.4, 0.8)
+# How long readers that only warn wait for a commit to be finished.
+_MOMENT = 1.5
 State = Literal["free", "leased", "committed", "removing", "discarding"]
 
 
@@ -70,8 +74,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
+    """`keeps`: the session has copied what it removes. `undoes` is the kept commit whose record is dropped."""
+
     additions: tuple[Addition, ...]
     removals: tuple[Removal, ...]
+    keeps: bool = False
+    undoes: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -83,7 +91,7 @@ class Head:
     """`given_up` are the sessions whose commits were discarded last, so that a session that was paused learns of it.
 
     `origin` is chosen when the head is created and never changes. Another origin: the head was deleted and created
-    again.
+    again. `commit` is the session of the last commit, finished or not; readers compare it.
     """
 
     state: State
@@ -94,6 +102,7 @@ class Head:
     journal: Journal | None = None
     given_up: tuple[str, ...] = ()
     origin: str = ""
+    commit: str = ""
 
     def to_bytes(self) -> bytes:
         return json.dumps({"format": _FORMAT, **asdict(self)}).encode()
@@ -140,6 +149,43 @@ def read_head(objects: Objects, key: str) -> HeadVersion | None:
         ) from error
 
 
+def unfinished(location: StoreLocation) -> list[str]:
+    """The head, if its commit is not finished within a moment."""
+    with reading(location, None) as writers:
+        return writers.unfinished
+
+
+@contextlib.contextmanager
+def reading(location: StoreLocation, timeout: float | None) -> Iterator[Writers]:
+    """Commits cannot be held off in a store. The head says at the end whether there was one."""
+    objects, key = location.storage.objects, head_key(location.root)
+    with listing_errors(location):
+        try:
+            before = _settled_head(objects, key, _MOMENT if timeout is None else timeout)
+            commits = [f"{objects.place}/{key}"] if before is not None and before.journal is not None else []
+            last = _last_commit(before)
+            writers = Writers(commits, have_committed=lambda: _last_commit(_settled_head(objects, key, 0)) != last)
+        except PermissionError:  # users who may only read the data set
+            writers = Writers([])
+    yield writers
+
+
+def _settled_head(objects: Objects, key: str, seconds: float) -> Head | None:
+    """The head. If it records a commit, wait until the commit is finished or the time is over."""
+    deadline, pause = time.monotonic() + seconds, 0.1
+    while True:
+        version = read_head(objects, key)
+        left = deadline - time.monotonic()
+        if version is None or version.head.journal is None or left <= 0:
+            return version.head if version is not None else None
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, 0.8)
+
+
+def _last_commit(head: Head | None) -> tuple[str, str] | None:
+    return (head.origin, head.commit) if head is not None and head.commit else None
+
+
 def _parse(raw: Mapping[str, Any]) -> Head:
     if raw["format"] != _FORMAT:
         raise ValueError(f"unknown format {raw['format']!r}, maybe of a newer version of fsspeckit")
@@ -152,15 +198,20 @@ def _parse(raw: Mapping[str, Any]) -> Head:
         raise ValueError(f"{session!r} is no session")
     given_up = tuple(map(str, raw.get("given_up", ())))
     origin = str(raw.get("origin", ""))
-    return Head(raw["state"], session, str(raw["nonce"]), lease, dict(raw["owner"]), journal, given_up, origin)
+    owner, commit = dict(raw["owner"]), str(raw.get("commit", ""))
+    return Head(raw["state"], session, str(raw["nonce"]), lease, owner, journal, given_up, origin, commit)
 
 
-def _journal(raw: Mapping[str, Sequence[Mapping[str, Any]]]) -> Journal:
+def _journal(raw: Mapping[str, Any]) -> Journal:
     additions = [
         Addition(a["path"], str(a["upload_id"]), tuple(map(str, a["parts"])), int(a["size"]), str(a.get("etag", "")))
         for a in raw["additions"]
     ]
-    journal = Journal(tuple(additions), tuple(Removal(r["path"], str(r["etag"])) for r in raw["removals"]))
+    removals = tuple(Removal(r["path"], str(r["etag"])) for r in raw["removals"])
+    undoes = str(raw.get("undoes", ""))
+    if undoes and not undoes.isalnum():  # it names a folder, whose objects are deleted
+        raise ValueError(f"{undoes!r} is no commit")
+    journal = Journal(tuple(additions), removals, bool(raw.get("keeps", False)), undoes)
     check_data_paths(journal.paths)
     return journal
 

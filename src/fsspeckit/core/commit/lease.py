@@ -51,6 +51,7 @@ class Lease:
     is_lost: bool = False
     given_up: tuple[str, ...] = ()
     origin: str = ""
+    last_commit: str = ""
     _sent: set[str] = field(default_factory=set)
     _changing: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -104,7 +105,9 @@ class Lease:
     def _body(self, state: State, journal: Journal | None) -> bytes:
         nonce, owner = self.runtime.token(), this_process(self._since) if state != "free" else {}
         self._sent.add(nonce)
-        return Head(state, self.session, nonce, self.seconds, owner, journal, self.given_up, self.origin).to_bytes()
+        commit = self.last_commit if journal is None else self.session
+        head = Head(state, self.session, nonce, self.seconds, owner, journal, self.given_up, self.origin, commit)
+        return head.to_bytes()
 
     def is_held(self) -> bool:
         """Does the head still belong to this session? True if it cannot be read."""

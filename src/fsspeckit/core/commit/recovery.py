@@ -18,7 +18,7 @@ import shlex
 import warnings
 from collections.abc import Sequence
 
-from fsspeckit.core.commit import journal, staging
+from fsspeckit.core.commit import journal, staging, undo_records
 from fsspeckit.core.commit.apply import ApplyJournal, ConflictError
 from fsspeckit.core.commit.shared import HOME, Resolution, has_conflicts
 from fsspeckit.core.dataset.listing import listing_errors
@@ -26,7 +26,9 @@ from fsspeckit.core.errors import CommitUnfinishedError
 from fsspeckit.core.storage import DiskLocation
 
 
-def recover_locked(location: DiskLocation, resolution: Resolution | None = None, is_new: bool = False) -> list[str]:
+def recover_locked(
+    location: DiskLocation, lock_timeout: float, resolution: Resolution | None = None, is_new: bool = False
+) -> list[str]:
     """Finish or remove what dead writers left, and return what was done. The caller holds the lock.
 
     `resolution` applies to commits that conflict with the data set. `is_new`: the caller has just made the folder.
@@ -34,15 +36,17 @@ def recover_locked(location: DiskLocation, resolution: Resolution | None = None,
     commits, folders_inside = journal.commits_within(location)
     _refuse_nested(location, folders_inside)
     folders = list(staging.leftovers(location))
+    undo_records.remove_incomplete(location)
     if not commits and not folders:
         staging.remove_homes(location)
         return []
     try:
-        staging.remove_stray_probes(location)
-        done = [_resolve(location, commit, resolution) for commit in commits]
-        rest = [folder for folder in folders if location.storage.is_dir(folder)]
-        done += [text for folder in rest if (text := _remove_staging(location, folder, resolution, is_new))]
-        staging.remove_homes(location)
+        with _applying(location, lock_timeout):
+            staging.remove_stray_probes(location)
+            done = [_resolve(location, commit, resolution) for commit in commits]
+            rest = [folder for folder in folders if location.storage.is_dir(folder)]
+            done += [text for folder in rest if (text := _remove_staging(location, folder, resolution, is_new))]
+            staging.remove_homes(location)
     except OSError as error:
         raise CommitUnfinishedError(
             f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
@@ -51,6 +55,12 @@ def recover_locked(location: DiskLocation, resolution: Resolution | None = None,
             operation="recover",
         ) from error
     return done
+
+
+def _applying(location: DiskLocation, lock_timeout: float) -> contextlib.AbstractContextManager[object]:
+    """Wait for the readers of snapshots, and hold off new ones."""
+    locks = location.storage.locks
+    return contextlib.nullcontext() if locks is None else locks.applying(location.root, lock_timeout)
 
 
 def unfinished(location: DiskLocation) -> list[str]:
@@ -110,6 +120,7 @@ def _finish(location: DiskLocation, folder: str, resolution: Resolution | None) 
         applier.apply(inode)
     except ConflictError as error:
         raise has_conflicts(location, [str(error)]) from None
+    undo_records.publish(location, folder)
     _end_commit(location, folder)
     added, removed = len(applier.journal.additions), len(applier.journal.removals)
     return f"finished the commit in {folder}: {added} file(s) put in place, {removed} removed"
@@ -203,5 +214,5 @@ def _kept_warning(applier: ApplyJournal) -> str:
 def _may_be_format_1(location: DiskLocation, folder: str) -> bool:
     try:
         return journal.exists(location, folder) and journal.read(location, folder).is_format_1
-    except CommitUnfinishedError:  # it cannot be read
-        return True
+    except CommitUnfinishedError:  # it cannot be read, or a running writer has just removed it
+        return journal.exists(location, folder)

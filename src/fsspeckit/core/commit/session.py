@@ -17,11 +17,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fsspeckit.core.commit import disk, store
-from fsspeckit.core.commit.shared import Resolution, check_unchanged
+from fsspeckit.core.commit.record import Record
+from fsspeckit.core.commit.shared import CommitNote, Resolution, Writers, check_unchanged
+from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location
 
-__all__ = ["Session", "check_unchanged", "plan_folder", "recover", "unfinished", "warn_unfinished", "writing"]
+__all__ = [
+    "CommitNote",
+    "Session",
+    "check_unchanged",
+    "plan_folder",
+    "reading",
+    "records",
+    "recover",
+    "unfinished",
+    "unfinished_warning",
+    "warn_unfinished",
+    "writing",
+]
 
 
 class Session(Protocol):
@@ -40,8 +54,28 @@ class Session(Protocol):
     def sync_staging(self) -> None:
         """Nothing more is staged: make its names durable while other work goes on. Else the commit does it."""
 
-    def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
-        """Put the staged files in place and remove the old ones, if the target is still as it was planned for."""
+    def commit(
+        self,
+        staged: Sequence[Staged],
+        removed: Sequence[FileInfo],
+        expected: Sequence[FileInfo],
+        keep: CommitNote | None = None,
+        undoes: Record | None = None,
+    ) -> None:
+        """Put the staged files in place and remove the old ones, if the target is still as it was planned for.
+
+        With `keep` the commit can be undone: the files that it replaces or removes are kept. `undoes` is the record of
+        a kept commit, which is dropped.
+        """
+
+    def records(self) -> list[Record]:
+        """The kept commits, the oldest first."""
+
+    def put_back(self, record: Record) -> list[Staged]:
+        """Stage the files that a commit replaced or removed."""
+
+    def drop(self, records: Sequence[Record]) -> None:
+        """Remove what commits kept; they can no longer be undone."""
 
 
 class CommitProtocol(Protocol):
@@ -50,6 +84,8 @@ class CommitProtocol(Protocol):
     def writing(self, location: Any, lock_timeout: float = 60) -> contextlib.AbstractContextManager[Session]: ...
     def recover(self, location: Any, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]: ...
     def unfinished(self, location: Any) -> list[str]: ...
+    def reading(self, location: Any, timeout: float | None) -> contextlib.AbstractContextManager[Writers]: ...
+    def records(self, location: Any) -> list[Record]: ...
     def plan_folder(self, location: Any) -> str | None: ...
 
 
@@ -74,6 +110,20 @@ def unfinished(location: Location) -> list[str]:
     return _PROTOCOLS[location.storage.commits_by].unfinished(location)
 
 
+def reading(location: Location, timeout: float | None) -> contextlib.AbstractContextManager[Writers]:
+    """Hold off the application of commits where that is possible, or notice them.
+
+    The timeout is that for a commit that is being applied. Readers that only warn of it give none.
+    """
+    return _PROTOCOLS[location.storage.commits_by].reading(location, timeout)
+
+
+def records(location: Location) -> list[Record]:
+    """The commits that can be undone, one after the other, the oldest first."""
+    with listing_errors(location):
+        return _PROTOCOLS[location.storage.commits_by].records(location)
+
+
 def plan_folder(location: Location) -> str | None:
     """A folder in the data set's own storage that the processes of one plan may share; `None` if there is none."""
     return _PROTOCOLS[location.storage.commits_by].plan_folder(location)
@@ -83,8 +133,11 @@ def warn_unfinished(location: Location) -> None:
     """Readers warn: a dead writer's commit is recorded, but maybe only half of it can be seen."""
     commits = unfinished(location)
     if commits:
-        warnings.warn(
-            f"{location.shown} has an unfinished commit ({commits[0]}); rows may be missing or doubled until "
-            "`fsspeckit recover` or the next write finishes it.",
-            stacklevel=3,
-        )
+        warnings.warn(unfinished_warning(location, commits), stacklevel=3)
+
+
+def unfinished_warning(location: Location, commits: Sequence[str]) -> str:
+    return (
+        f"{location.shown} has an unfinished commit ({commits[0]}); rows may be missing or doubled until "
+        "`fsspeckit recover` or the next write finishes it."
+    )

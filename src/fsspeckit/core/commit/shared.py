@@ -8,7 +8,8 @@ import os
 import posixpath
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fsspeckit.core.dataset.listing import SUMMARY_FILES, is_data_file, is_utf8, list_files
@@ -29,26 +30,52 @@ Resolution = Literal["finish", "discard"]
 """How to resolve a recorded commit that conflicts with the data set: apply it anyway, or give it up."""
 
 
+@dataclass(frozen=True)
+class Writers:
+    """What a reader knows of the writers when it begins: their unfinished commits, and how others will be noticed.
+
+    `are_held_off`: no commit is applied until the reader ends. `have_committed` says at the end whether there was a
+    commit; without it, the files have to be compared.
+    """
+
+    unfinished: list[str]
+    are_held_off: bool = False
+    have_committed: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True)
+class CommitNote:
+    """What a commit does, for the record of an undoable one."""
+
+    operation: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    at: float = field(default_factory=time.time)
+
+
 def home_of(root: str) -> str:
     """The folder beside a data set that holds its staging, journal and head. Readers do not take it for data."""
     return posixpath.join(posixpath.dirname(root), f"{HOME}{posixpath.basename(root)}")
 
 
+def changes_since(location: Location, expected: Sequence[FileInfo]) -> tuple[list[str], list[str]]:
+    """The data files of `expected` that are gone or changed, and new data files, as texts."""
+    before, now = ({f.path: f for f in files} for files in (expected, list_files(location)))
+    changed = []
+    for path in sorted(before):
+        if path not in now:
+            changed.append(f"{location.show(path)} is gone")
+        elif not before[path].same_as(now[path]):
+            changed.append(f"{location.show(path)} was changed")
+    return changed, [f"{location.show(path)} is new" for path in sorted(now.keys() - before.keys())]
+
+
 def check_unchanged(location: Location, expected: Sequence[FileInfo]) -> None:
     """Refuse if a data file was added, removed or changed since `expected` was listed."""
-    before, now = ({f.path: f for f in files} for files in (expected, list_files(location)))
-    changes = []
-    for path in sorted(before.keys() | now.keys()):
-        if path not in before:
-            changes.append(f"{location.show(path)} is new")
-        elif path not in now:
-            changes.append(f"{location.show(path)} is gone")
-        elif not before[path].same_as(now[path]):
-            changes.append(f"{location.show(path)} was changed")
-    if changes:
+    changed, new = changes_since(location, expected)
+    if changed or new:
         raise TargetChangedError(
-            f"The target changed while the merge was running: {'; '.join(changes[:5])}. Another program writes here "
-            "without our lock. Nothing was changed; try again when it is done.",
+            f"The target changed while the merge was running: {'; '.join([*changed, *new][:5])}. Another program "
+            "writes here without our lock. Nothing was changed; try again when it is done.",
             operation="commit",
         )
 

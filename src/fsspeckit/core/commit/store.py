@@ -16,9 +16,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fsspeckit.core.commit import store_undo
 from fsspeckit.core.commit.finish import Finisher, Leftovers
 from fsspeckit.core.commit.head import (
     Addition,
@@ -30,10 +31,14 @@ from fsspeckit.core.commit.head import (
     is_of_a_plan,
     new_plan_folder,
     read_head,
+    reading,
     refuse_nested_heads,
+    unfinished,
 )
 from fsspeckit.core.commit.lease import Lease, Runtime
+from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.shared import (
+    CommitNote,
     Resolution,
     check_data_paths,
     check_not_forked,
@@ -43,7 +48,8 @@ from fsspeckit.core.commit.shared import (
     owner_text,
     storage_errors,
 )
-from fsspeckit.core.dataset.listing import SUMMARY_FILES, listing_errors
+from fsspeckit.core.commit.store_undo import records
+from fsspeckit.core.dataset.listing import SUMMARY_FILES
 from fsspeckit.core.errors import (
     CommitUnfinishedError,
     DatasetLockedError,
@@ -57,9 +63,9 @@ from fsspeckit.core.storage.base import locked
 from fsspeckit.core.storage.objects import Upload
 from fsspeckit.core.storage.store import upload_of
 
+__all__ = ["plan_folder", "reading", "records", "recover", "unfinished", "writing"]
+
 RUNTIME = Runtime()
-# How long a reader waits for a commit to be finished before it warns.
-_READER_PAUSES = (0.1, 0.2, 0.4, 0.8)
 _POLL_SECONDS = 0.25
 # After this many finished commits of other writers, the lock timeout applies.
 _MAX_FINISHED = 3
@@ -96,22 +102,6 @@ def recover(
         lease.stop()
         lease.change("free")
     return acquisition.done
-
-
-def unfinished(location: StoreLocation) -> list[str]:
-    """The head, if its commit is not finished within a moment."""
-    with listing_errors(location):
-        try:
-            version = read_head(location.storage.objects, head_key(location.root))
-            for pause in _READER_PAUSES:
-                if version is None or version.head.journal is None:
-                    return []
-                RUNTIME.sleep(pause)
-                version = read_head(location.storage.objects, head_key(location.root))
-        except PermissionError:  # users who may only read the data set
-            return []
-    is_recorded = version is not None and version.head.journal is not None
-    return [f"{location.storage.objects.place}/{head_key(location.root)}"] if is_recorded else []
 
 
 def plan_folder(location: StoreLocation) -> str | None:
@@ -167,6 +157,7 @@ class _Acquisition:
             lease.etag = version.etag if version is not None else None
             lease.given_up = version.head.given_up if version is not None else ()
             lease.origin = version.head.origin if version is not None else self.runtime.token()
+            lease.last_commit = version.head.commit if version is not None else ""
             if lease.change("leased") == "written":
                 self._remove(finisher, leftovers)
                 return lease
@@ -213,7 +204,7 @@ class _Acquisition:
         )
 
     def _remove(self, finisher: Finisher, leftovers: Leftovers) -> None:
-        finisher.remove(leftovers)
+        finisher.remove_dead(leftovers)
         if leftovers.keys:
             self.done.append(
                 f"removed the unfinished work beside {self.location.shown}: {len(leftovers.uploads)} upload(s) given up"
@@ -256,7 +247,14 @@ class StoreSession:
     def sync_staging(self) -> None:
         """Uploads are durable already."""
 
-    def commit(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> None:
+    def commit(
+        self,
+        staged: Sequence[Staged],
+        removed: Sequence[FileInfo],
+        expected: Sequence[FileInfo],
+        keep: CommitNote | None = None,
+        undoes: Record | None = None,
+    ) -> None:
         if not staged and not removed:
             return
         self.stage(())
@@ -265,8 +263,23 @@ class StoreSession:
             refuse_nested_heads(self.location)
             summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]
         journal = self._journal(staged, [*removed, *summaries], expected)
+        if keep is not None:
+            journal = replace(journal, keeps=True)
+            store_undo.keep(self.location, self.lease.session, journal, expected, keep, self._finisher.map)
+        if undoes is not None:
+            journal = replace(journal, undoes=undoes.commit)
+            store_undo.mark_undone(self.location, self.lease.session, undoes, staged)
         self.lease.stop()
         self._record(journal)
+
+    def records(self) -> list[Record]:
+        return records(self.location)
+
+    def put_back(self, record: Record) -> list[Staged]:
+        return store_undo.put_back(self.location, self.stage(()), record)
+
+    def drop(self, records: Sequence[Record]) -> None:
+        store_undo.drop(self.location, records)
 
     def _journal(self, staged: Sequence[Staged], removed: Sequence[FileInfo], expected: Sequence[FileInfo]) -> Journal:
         try:
@@ -368,5 +381,6 @@ class StoreSession:
             if self._is_staging:
                 self._finisher.remove(Leftovers((), tuple(uploads)))
                 self._finisher.remove(self._finisher.leftovers(self.lease.session))
+                store_undo.remove_kept(self.location, self._finisher.objects, self.lease.session)
         finally:  # free the head even without the right to list uploads: others wait for it
             self.lease.change("free")

@@ -165,6 +165,11 @@ class Disk(Storage):
     def share_with_group(self, path: str, folders: Sequence[str]) -> None:
         """Let the group into a private folder if the group may write to all of `folders`."""
 
+    def link_or_copy(self, source: str, target: str) -> None:
+        """Make a second name of a file, or if that is not possible a durable copy with the same time and rights."""
+        with self.open_input(source) as file, self.open_output(target) as sink:
+            copy_bytes(file, sink, 0, file.size())
+
     def copy_mode(self, source: str, target: str) -> None:
         """Give a staged file mode, owner, group, ACL and user xattrs of another, or raise `StorageError`."""
 
@@ -185,6 +190,15 @@ class Locks(Protocol):
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         """Take a folder for this process; `None` if a living process has it."""
+
+    def snapshot(self, root: str, timeout: float) -> contextlib.AbstractContextManager[bool]:
+        """Hold off the application of commits to a folder; yields false if that is not possible."""
+
+    def applying(self, root: str, timeout: float) -> contextlib.AbstractContextManager[bool]:
+        """Hold off new snapshots while a commit is applied; yields whether there were snapshots to wait for."""
+
+    def has_own_snapshot(self, root: str) -> bool:
+        """Does this thread hold a snapshot that a commit to the folder would wait for?"""
 
 
 def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:

@@ -1,4 +1,7 @@
-"""`flock` on the folder of a data set: there is no lock file, and the lock of a dead process is free."""
+"""`flock` on the folder of a data set: there is no lock file, and the lock of a dead process is free.
+
+Open folders are kept in one place, for `snapshot_locks` too, because a forked child must close them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def lock(root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Cal
 
 def claim(folder: str) -> Callable[[], None] | None:
     """Take a folder for this process; `None` if a living process has it."""
-    handle = _Handle(folder)
+    handle = Handle(folder)
     try:
         if handle.try_lock(fcntl.LOCK_EX):
             return handle.close
@@ -54,17 +57,17 @@ def claim(folder: str) -> Callable[[], None] | None:
 
 def is_inherited(folder: str) -> bool:
     """Did a process that forked this one hold the folder?"""
-    return folder in _Handle.inherited
+    return folder in Handle.inherited
 
 
-def _take(root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[_Handle] | None:
+def _take(root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[Handle] | None:
     """Lock the folders above, then the folder; `None` if it was replaced meanwhile."""
-    held: list[_Handle] = []
+    held: list[Handle] = []
     try:
         os.makedirs(root, exist_ok=True)  # a writer that was refused removes the folder it made, at any time
         for folder in above(root):
             _share(folder, held, deadline, error)
-        held.append(_Handle(root))
+        held.append(Handle(root))
         _wait(held[-1], fcntl.LOCK_EX, root, deadline, error)
         if held[-1].is_at(root):
             return held
@@ -78,17 +81,20 @@ def _take(root: str, deadline: float, error: Callable[[str], DatasetLockedError]
     return None
 
 
-class _Handle:
-    """An open folder, for locking. A forked child closes it, else it could unlock, or keep, its parent's lock."""
+class Handle:
+    """An open folder, for locking. A forked child closes it, else it could unlock, or keep, its parent's lock.
 
-    open_ones: ClassVar[set[_Handle]] = set()
+    `reader` is the thread that holds a snapshot by it, of this folder or of `snapshot` inside it.
+    """
+
+    open_ones: ClassVar[set[Handle]] = set()
     inherited: ClassVar[set[str]] = set()
     # Held while a descriptor is open and not in `open_ones`, or the reverse, so that no fork happens meanwhile.
     # Reentrant, for a fork by a signal handler of the same thread.
     guard: ClassVar[threading.RLock] = threading.RLock()
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, reader: int | None = None, snapshot: str | None = None) -> None:
+        self.folder, self.reader, self.snapshot = folder, reader, snapshot
         with self.guard:
             self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             self.open_ones.add(self)
@@ -100,6 +106,10 @@ class _Handle:
         except BlockingIOError:
             return False
         return True
+
+    def fileno(self) -> int:
+        """The descriptor, or -1 once the folder is closed."""
+        return -1 if self._descriptor is None else self._descriptor
 
     def is_at(self, path: str) -> bool:
         """Does the path name this folder? It may have been removed, moved or replaced."""
@@ -128,7 +138,7 @@ class _Handle:
     def close_inherited(cls) -> None:
         try:
             for handle in list(cls.open_ones):
-                cls.inherited.add(handle._folder)
+                cls.inherited.add(handle.folder)
                 with contextlib.suppress(OSError):  # the other handles are to be closed all the same
                     handle._forget()
         finally:
@@ -136,25 +146,25 @@ class _Handle:
 
 
 os.register_at_fork(
-    before=_Handle.guard.acquire, after_in_parent=_Handle.guard.release, after_in_child=_Handle.close_inherited
+    before=Handle.guard.acquire, after_in_parent=Handle.guard.release, after_in_child=Handle.close_inherited
 )
 
 
-def _share(folder: str, held: list[_Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+def _share(folder: str, held: list[Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
     """Share the lock of a folder above, if it can be opened and locked at all."""
     with contextlib.suppress(PermissionError):
-        held.append(_Handle(folder))
+        held.append(Handle(folder))
         with contextlib.suppress(OSError):  # a file system without locks
             _wait(held[-1], fcntl.LOCK_SH, folder, deadline, error)
 
 
-def _wait(handle: _Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+def _wait(handle: Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
     while not handle.try_lock(mode):
         if time.monotonic() >= deadline:
             raise error(folder)
         time.sleep(0.05)
 
 
-def _close(handles: list[_Handle]) -> None:
+def _close(handles: list[Handle]) -> None:
     for handle in reversed(handles):
         handle.close()

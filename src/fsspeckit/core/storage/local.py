@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from fsspeckit.core.model import FileInfo
-from fsspeckit.core.storage import folder_locks, rights
+from fsspeckit.core.storage import folder_locks, rights, snapshot_locks
 from fsspeckit.core.storage.base import RECORD_LIMIT, Disk, Locks, copy_bytes
 from fsspeckit.core.storage.local_files import FileEnd, Syncs, file_info, files_below, folders_below, sync
 
@@ -22,6 +22,8 @@ from fsspeckit.core.storage.local_files import FileEnd, Syncs, file_info, files_
 _BUFFER = 1 << 18
 # Errors of systems that cannot copy from file to file: between file systems, on old kernels, in sandboxes.
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+# Errors of hard links where a copy is possible.
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
 # Errors that mean that nothing exists at a path: nothing there, a file above it, a name too long for any file.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
@@ -157,6 +159,22 @@ class LocalStorage(Disk):
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def link_or_copy(self, source: str, target: str) -> None:
+        """Links are refused between file systems, for files of other users, or because a file has too many."""
+        source = os.path.realpath(source)  # the file itself, not a link to it
+        try:
+            os.link(source, target)
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+        with self.open_input(source) as file, self.open_output(target) as sink:
+            self.copy_range(file, sink, 0, file.size())
+        self.copy_mode(source, target)
+        times = os.stat(source)
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.sync_file(target)
+
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -204,6 +222,15 @@ class LocalStorage(Disk):
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         return folder_locks.claim(folder)
+
+    def snapshot(self, root: str, timeout: float) -> contextlib.AbstractContextManager[bool]:
+        return snapshot_locks.snapshot(root, timeout)
+
+    def applying(self, root: str, timeout: float) -> contextlib.AbstractContextManager[bool]:
+        return snapshot_locks.applying(root, timeout)
+
+    def has_own_snapshot(self, root: str) -> bool:
+        return snapshot_locks.has_own_snapshot(root)
 
 
 def _private(path: str, flags: int) -> int:

@@ -96,6 +96,9 @@ class Objects(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects. Missing ones are ignored."""
 
+    def copy_object(self, source: str, target: str, etag: str) -> None:
+        """Copy the version of an object with this ETag within the store, or raise an `OSError`."""
+
     def create_upload(self, key: str) -> str: ...
 
     def put_part(self, key: str, upload_id: str, number: int, data: bytes, md5: bytes) -> str:

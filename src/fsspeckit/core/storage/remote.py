@@ -23,6 +23,10 @@ class ProcessLocks:
 
     _locks: ClassVar[dict[str, threading.Lock]] = {}
     _guard: ClassVar[threading.Lock] = threading.Lock()
+    # Data sets with the threads that read snapshots of them, and data sets to which a commit is applied, or waits.
+    _readers: ClassVar[list[tuple[str, int]]] = []
+    _writers: ClassVar[list[str]] = []
+    _changed: ClassVar[threading.Condition] = threading.Condition(_guard)
 
     def above(self, root: str) -> list[str]:
         return []
@@ -40,6 +44,42 @@ class ProcessLocks:
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         return lambda: None
+
+    @contextlib.contextmanager
+    def snapshot(self, root: str, timeout: float) -> Iterator[bool]:
+        reader, is_nested = (root, threading.get_ident()), self.has_own_snapshot(root)
+        with self._changed:
+            if not self._changed.wait_for(lambda: is_nested or root not in self._writers, timeout):
+                raise locked(root, timeout, "a writer of this process that applies a commit")
+            self._readers.append(reader)
+        try:
+            yield True
+        finally:
+            with self._changed:
+                self._readers.remove(reader)
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def applying(self, root: str, timeout: float) -> Iterator[bool]:
+        def is_read() -> bool:
+            return any(folder == root for folder, _ in self._readers)
+
+        with self._changed:
+            self._writers.append(root)
+            waited = is_read()
+        try:
+            with self._changed:
+                if not self._changed.wait_for(lambda: not is_read(), timeout):
+                    raise locked(root, timeout, "a snapshot that another thread of this process reads")
+            yield waited
+        finally:
+            with self._changed:
+                self._writers.remove(root)
+                self._changed.notify_all()
+
+    def has_own_snapshot(self, root: str) -> bool:
+        with self._guard:
+            return (root, threading.get_ident()) in self._readers
 
 
 @dataclass
@@ -119,7 +159,7 @@ class FsspecStorage(Disk):
         return [path]
 
     def rename(self, source: str, target: str) -> None:
-        self.fs.mv(source, target)
+        self.fs.mv(source, target, recursive=self.fs.isdir(source))
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -174,6 +174,13 @@ class S3Objects:
         if names:
             self._send("delete", names[0], lambda: obstore.delete(self._store, names))
 
+    def copy_object(self, source: str, target: str, etag: str) -> None:
+        def request() -> None:
+            copied = {"Bucket": self.bucket, "Key": source}
+            self._client.copy_object(Bucket=self.bucket, Key=target, CopySource=copied, CopySourceIfMatch=etag)
+
+        self._send("copy", source, request)
+
     def create_upload(self, key: str) -> str:
         """Begin an upload. No other writer uses the key, so other uploads to it are attempts that got no answer."""
         attempts = 0
