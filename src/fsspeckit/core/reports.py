@@ -33,7 +33,8 @@ class MergeResult:
     `retyped_files` were rewritten for that reason only, without a changed row.
     `skipped` target rows stayed because the source's row is older (`sequence_by`). `moved` rows went to another
     partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
-    that was not compared, as in a full rewrite by `full_merge`.
+    that was not compared, as in a full rewrite by `full_merge`. `replayed`: the batch was committed before, and nothing
+    was done.
     """
 
     strategy: str
@@ -57,6 +58,12 @@ class MergeResult:
     skipped: int = 0
     moved: int = 0
     changed: int | None = None
+    replayed: bool = False
+
+    @property
+    def files_changed(self) -> bool:
+        """Did the merge write or remove a file?"""
+        return bool(self.rewritten_files or self.inserted_files or self.removed_files)
 
     @property
     def total(self) -> int:

@@ -34,7 +34,7 @@ MANY_TABLES = 100
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Parquet table: its quoted name, its folder, and whether the catalog lists its partitions.
+    """A Parquet table: its full name, quoted, its folder, and whether the catalog lists its partitions.
 
     `char_columns` are its columns of `char(n)`, which Spark pads with blanks, with their types.
     """
@@ -72,7 +72,9 @@ def find_table(spark: Any, name: str) -> Table:
         raise TargetError(f"{name} is bucketed by {details.get('Bucket Columns')}. {BUCKETED_ADVICE}")
     lists_partitions = details.get("Partition Provider") == "Catalog"
     path = _without_scheme(details["Location"])
-    table = Table(sql_name, path, partition_columns, lists_partitions, _char_columns(rows))
+    # The session may change its current database later.
+    full_name = ".".join(quoted(details[part]) for part in ("Catalog", "Database", "Table") if part in details)
+    table = Table(full_name or sql_name, path, partition_columns, lists_partitions, _char_columns(rows))
     _check_folder(spark, name, table)
     return table
 
@@ -166,7 +168,16 @@ def refresh_table(spark: Any, table: Table) -> None:
     """
     changes = ("ALTER TABLE {} RECOVER PARTITIONS", "MSCK REPAIR TABLE {} DROP PARTITIONS")
     statements = [change.format(table.name) for change in changes if table.lists_partitions]
-    for statement in [*statements, f"REFRESH TABLE {table.name}"]:
+    _run_logged(spark, [*statements, f"REFRESH TABLE {table.name}"])
+
+
+def refresh_files(spark: Any, table: Table) -> None:
+    """Make another session forget the files of the table. All sessions share the partitions in the catalog."""
+    _run_logged(spark, [f"REFRESH TABLE {table.name}"])
+
+
+def _run_logged(spark: Any, statements: Iterable[str]) -> None:
+    for statement in statements:
         try:
             spark.sql(statement)
         except PySparkException:

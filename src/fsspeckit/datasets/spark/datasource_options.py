@@ -43,6 +43,12 @@ def parse_read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
 def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
     """Parse the options. Options without effect are refused."""
     by_name = {name.lower(): value for name, value in options.items()}
+    if "table" in by_name:
+        raise ArgumentError(
+            "The option table does not exist: Spark gives a data source no session, so it can neither find the table "
+            "nor add partitions to the catalog. Use SparkDatasetIO(spark).merge(frame, table=...) or, for a stream, "
+            ".foreach_batch(table=...)."
+        )
     unknown = sorted(by_name.keys() - _WRITE_OPTIONS - _SPARK_OPTIONS)
     if unknown:
         raise ArgumentError(f"Unknown option {unknown[0]!r} of the data source. It knows {sorted(_WRITE_OPTIONS)}.")

@@ -147,11 +147,11 @@ def operation(cluster: Cluster, access: Access, verb: str, location: Location) -
     with running.labelled():
         yield SparkEngine(running, access)
     if verb in ("merge", "write"):
-        _refresh(cluster.spark, location)
+        refresh(cluster.spark, location)
 
 
-def _refresh(spark: Any, location: Location) -> None:
-    """The rows are committed, so an error is only logged."""
+def refresh(spark: Any, location: Location) -> None:
+    """Make a session forget the files of this path, and of the tables there. The rows are committed, so an error is only logged."""
     if not spark_can_read(spark, location):
         return
     try:
