@@ -151,7 +151,10 @@ def operation(cluster: Cluster, access: Access, verb: str, location: Location) -
 
 
 def refresh(spark: Any, location: Location) -> None:
-    """Make a session forget the files of this path, and of the tables there. The rows are committed, so an error is only logged."""
+    """Make a session forget the files of this path, and of the tables there.
+
+    The rows are committed, so an error is only logged.
+    """
     if not spark_can_read(spark, location):
         return
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -286,9 +287,12 @@ class BatchMerge:
             location = self.access.locate(path)
             with operation(Cluster(spark), self.access, "merge", location) as engine:
                 result = core.run(engine, location, frame, request)
-        except FsspeckitError as error:  # Spark shows the message below the stack of Java and Python
+        except FsspeckitError as error:
             log.error("batch %d of %s was not merged: %s", batch_id, self.app_id, error)
-            raise
+            log.debug("batch %d of %s", batch_id, self.app_id, exc_info=True)
+            # Spark shows the error as Python prints it, with its cause first. A cause without a traceback of its own is
+            # one line: so the message comes first, and not below the stacks of Java and Python.
+            raise error from copy.copy(error)
         counts = (result.inserted, result.updated, result.deleted, result.skipped)
         log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
         if result.files_changed or result.replayed:  # the batch may have been killed before it refreshed the table
