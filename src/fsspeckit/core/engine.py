@@ -57,6 +57,10 @@ class Engine(Runner, Protocol):
         """How a file on a local disk is replaced by default."""
 
     @property
+    def compression(self) -> str | None:
+        """The codec of new files if neither the caller nor the data set's own files give one."""
+
+    @property
     def partition_timezone(self) -> str:
         """The default zone of instants in folder names."""
 

@@ -32,6 +32,7 @@ from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
     in_timezone,
+    new_file_options,
     overwritten_target,
     partition_map,
     read_target,
@@ -116,7 +117,8 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
             validate.removed_rows(planned.removed_rows, request.max_removed_rows)
             target, spool, shape = planned.target, planned.spool, planned.shape
             partitions, layout = partition_map(target, shape), template(target, shape)
-            files = NewFiles(shape, partitions, session.stage([""]), request.options, layout, target.ledger)
+            options = new_file_options(location, target, layout, request.options, engine.compression)
+            files = NewFiles(shape, partitions, session.stage([""]), options, layout, target.ledger)
             with location.storage.syncing():
                 staged = insert_rows(engine, location, spool, None, spool.rows, files)
                 if not staged and planned.keeps_no_file:

@@ -40,7 +40,7 @@ def row_limit(options: Mapping[str, Any]) -> int | None:
 
 def layout(options: Mapping[str, Any]) -> WriteOptions:
     names = ("compression", "max_rows_per_file", "row_group_size")
-    return WriteOptions(**{name: options[name] for name in names if name in options})
+    return WriteOptions(**{name: options[name] for name in names if options.get(name) is not None})
 
 
 def timeout(options: Mapping[str, Any]) -> float:

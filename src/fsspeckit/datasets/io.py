@@ -75,7 +75,8 @@ class DatasetIO(Generic[Frame]):
             update_columns, exclude_columns: matched rows get only these columns, or all but these.
             delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
             on_move: `refuse` a key that exists in another partition, or `move` the row.
-            compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
+            compression, max_rows_per_file, row_group_size: for new files. The default is the codec and the row-group
+                size of the data set's own files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
             lock_timeout: seconds to wait for another writer.

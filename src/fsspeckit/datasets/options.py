@@ -59,12 +59,13 @@ class PlanOptions(CommonOptions, RowChangeOptions, total=False):
 class NewFileOptions(CommonOptions, total=False):
     """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
-    compression: str
-    """The codec of new files: snappy, zstd, gzip, lz4, brotli or none. Rewritten files keep their own layout."""
+    compression: str | None
+    """The codec of new files: snappy, zstd, gzip, lz4, brotli or none. Default: that of the data set's own files; in a
+    new data set Spark's `spark.sql.parquet.compression.codec`, else snappy. Rewritten files keep their own layout."""
     max_rows_per_file: int
     """Maximum number of rows in a new file."""
-    row_group_size: int
-    """Maximum number of rows in a row group of a new file."""
+    row_group_size: int | None
+    """Maximum number of rows in a row group of a new file. Default: as in the data set's own files, else 500,000."""
     lock_timeout: float
     """Seconds to wait for another writer."""
 

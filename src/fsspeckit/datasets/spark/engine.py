@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions
 from fsspeckit.core.dataset.footer_cache import cached_footers
 from fsspeckit.core.dataset.footers import read_planned
@@ -57,6 +58,13 @@ class SparkEngine:
 
     def __init__(self, operation: Operation, access: Access) -> None:
         self.operation, self._cluster, self._access = operation, operation.cluster, access
+
+    @property
+    def compression(self) -> str | None:
+        """The codec with which Spark itself writes Parquet; `None` if Parquet readers do not know it (`lzo`)."""
+        codec = str(self._cluster.spark.conf.get("spark.sql.parquet.compression.codec")).lower()
+        codec = {"uncompressed": "none", "lz4_raw": "lz4"}.get(codec, codec)
+        return codec if codec in defaults.CODECS else None
 
     @property
     def partition_timezone(self) -> str:
