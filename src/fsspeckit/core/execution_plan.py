@@ -58,6 +58,8 @@ class Request:
     filters: Any = None
     must_exist: bool = False
     max_removed_rows: int | None = None
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
+    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

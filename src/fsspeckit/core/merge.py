@@ -156,6 +156,7 @@ def _planned_write(
         elif engine.ignores_case and target.schema is not None:
             request = request.renamed(partial(in_target_case, target))
         shape = _shape(engine, target, opened, (), request.partition_timezone, request.source_timezone)
+        shape = replace(shape, max_lengths=request.max_lengths)
         spool = opened.spool(shape, scratch)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
@@ -199,6 +200,7 @@ def _spooled(
         else:
             options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
             shape = _shape(engine, target, opened, request.key_columns, *zones, options)
+            shape = replace(shape, max_lengths=request.max_lengths)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
         spool = opened.spool(shape, scratch)

@@ -199,7 +199,7 @@ class Shape:
     of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
     instants before 1900. Instants in folder names are in `partition_timezone`. `mixed` are the columns whose type
     differs between files, with the types that are not the shape's (see `values.unify`). `local_times` gives the zone of
-    source columns whose times have none.
+    source columns whose times have none. Text in the columns `max_lengths` may not have more characters.
     """
 
     schema: pa.Schema
@@ -215,6 +215,7 @@ class Shape:
     updated: tuple[str, ...] | None = None
     sequence: tuple[str, ...] = ()
     deletes: DeleteRows | None = None
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def source_columns(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class WriteRequest:
     lock_timeout: float = defaults.LOCK_TIMEOUT
     partition_timezone: str | None = None
     source_timezone: str | None = None
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""

@@ -28,6 +28,7 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         lock_timeout=timeout(options),
         partition_timezone=zone(options, "partition_timezone"),
         source_timezone=zone(options, "source_timezone"),
+        max_lengths=options.get("max_lengths") or {},
     )
 
 

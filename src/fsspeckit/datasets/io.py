@@ -92,7 +92,9 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         check_known("merge", options, MergeOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._merge(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _merge(self, data: Any, path: str, request: core.Request) -> MergeResult:
         location = self._locate(path)
         with self._running("merge", location) as engine:
             return core.run(engine, location, data, request)
@@ -108,7 +110,9 @@ class DatasetIO(Generic[Frame]):
     ) -> MergePlan:
         """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
         check_known("plan", options, PlanOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _plan(self, data: Any, path: str, request: core.Request) -> MergePlan:
         location = self._locate(path)
         with self._running("plan", location) as engine:
             return core.plan(engine, location, data, request)
@@ -233,6 +237,11 @@ class DatasetIO(Generic[Frame]):
         the greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
         """
         check_known("write_parquet_dataset", options, WriteParquetOptions)
+        return self._write_parquet(data, path, strategy, key_columns, options)
+
+    def _write_parquet(
+        self, data: Any, path: str, strategy: str | None, key_columns: Columns | None, options: Mapping[str, Any]
+    ) -> MergeResult | WriteResult:
         request = self._strategy_request(strategy, key_columns, options)
         if request is None:
             return self._write(data, path, options.get("mode", "append"), options.get("partition_columns"), options)
@@ -311,6 +320,7 @@ class DatasetIO(Generic[Frame]):
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
+            max_lengths=options.get("max_lengths") or {},
             **row_arguments(parsed, options),
         )
 

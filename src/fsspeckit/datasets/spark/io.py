@@ -16,7 +16,7 @@ from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError, TargetError
 from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
-from fsspeckit.core.reports import MergePlan, MergeResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets import row_options
 from fsspeckit.datasets.io import DatasetIO
@@ -28,6 +28,7 @@ from fsspeckit.datasets.options import (
     RewriteOptions,
     RowChangeOptions,
     Strategy,
+    WriteParquetOptions,
     check_known,
 )
 from fsspeckit.datasets.sources import existing_files
@@ -97,8 +98,8 @@ class SparkDatasetIO(DatasetIO[Any]):
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
-        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        result = super().merge(data, path, strategy, key_columns, columns, **options)
+        check_known("merge", options, MergeOptions)
+        result = self._merge(data, path, self._request(target, strategy, key_columns, partition_columns, options))
         if target is not None:
             catalog.refresh_table(self.spark, target)
         return result
@@ -116,8 +117,44 @@ class SparkDatasetIO(DatasetIO[Any]):
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
-        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        return super().plan(data, path, strategy, key_columns, columns, **options)
+        check_known("plan", options, PlanOptions)
+        return self._plan(data, path, self._request(target, strategy, key_columns, partition_columns, options))
+
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
+        *,
+        table: str | None = None,
+        **options: Unpack[WriteParquetOptions],
+    ) -> MergeResult | WriteResult:
+        """See `DatasetIO.write_parquet_dataset`; `table` as in `merge`."""
+        check_known("write_parquet_dataset", options, WriteParquetOptions)
+        target, path = self._target(data, path, table, strategy or "insert", key_columns, None)
+        if target is None:
+            return self._write_parquet(data, path, strategy, key_columns, options)
+        columns = target.partitioned_by(options.get("partition_columns"), options)
+        arguments = {**options, "partition_columns": columns, "max_lengths": target.max_lengths}
+        result = self._write_parquet(data, path, strategy, key_columns, arguments)
+        catalog.refresh_table(self.spark, target)
+        return result
+
+    def _request(
+        self,
+        target: catalog.Table | None,
+        strategy: str,
+        key_columns: Columns,
+        partition_columns: Columns | None,
+        options: Mapping[str, Any],
+        **arguments: Any,
+    ) -> core.Request:
+        """With the partition columns and text lengths of the table."""
+        if target is None:
+            return self.request(strategy, key_columns, partition_columns, options, **arguments)
+        columns = target.partitioned_by(partition_columns, options)
+        return self.request(strategy, key_columns, columns, {**options, "max_lengths": target.max_lengths}, **arguments)
 
     def _target(
         self,
@@ -187,10 +224,11 @@ class SparkDatasetIO(DatasetIO[Any]):
         if not is_incremental:
             _refuse_row_options(strategy, options)
         target = self._stream_target(path, table, key_columns)
-        request = self.request(
+        request = self._request(
+            target,
             strategy,
             key_columns,
-            partition_columns if target is None else target.partitioned_by(partition_columns, options),
+            partition_columns,
             {**options, "batch": Batch(app_id, 0)},
             rewrite_mode="incremental" if is_incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
