@@ -105,6 +105,7 @@ def merge(
         replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
             `in_place` on local disks, and `new_file` under Spark and in object stores.
         lock_timeout: seconds to wait for another writer.
+        commit_log: a file on a disk that gets one JSON line per commit.
         partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
             session's zone.
         source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The

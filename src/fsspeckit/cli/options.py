@@ -190,6 +190,7 @@ _REWRITE_OPTIONS = [
         help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
     ),
     lock_timeout_option,
+    click.option("--commit-log", metavar="FILE", help="Append a JSON line to this file for the commit."),
     *TIMEZONE_OPTIONS,
 ]
 _REPORT_OPTIONS = [

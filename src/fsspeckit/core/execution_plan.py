@@ -58,6 +58,8 @@ class Request:
     filters: Any = None
     must_exist: bool = False
     max_removed_rows: int | None = None
+    commit_log: str | None = None
+    """A file that gets one JSON line per commit."""
     max_lengths: Mapping[str, int] = field(default_factory=dict)
     """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
 

@@ -47,6 +47,7 @@ from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.match.key_index import profile_of
 from fsspeckit.core.match.prune import Pruned, prune
+from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
     FileInfo,
@@ -60,6 +61,7 @@ from fsspeckit.core.model import (
     Staged,
     Target,
 )
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
 from fsspeckit.core.rows.deduplicate import one_row_per_key
@@ -76,24 +78,32 @@ __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "ru
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
     """Merge `source` into the data set at `location`, or delete the rows that `request.filters` select."""
+    check_commit_log(request.commit_log, location)
+    progress = Progress("lock")
     with engine.running() as engine, writing(location, request.lock_timeout) as session:
+        progress.enter("footers")
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
-            return results.unchanged(location, target, request)
+            return finished(engine, location, request, progress, results.unchanged(location, target, request))
+        progress.enter("source")
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
+            progress.enter("match")
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
+            progress.enter("write")
             with location.storage.syncing():
                 rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
                 result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
                 if staged or removed:
+                    progress.enter("sync")
                     session.sync_staging()
                     _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
+            progress.enter("commit")
             session.commit(staged, removed, target.files.infos)
-        return result
+        return finished(engine, location, request, progress, result)
 
 
 def plan(engine: Engine, location: Location, source: object, request: Request) -> MergePlan:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Action = Literal["rewrite", "scan", "guard", "prune"]
@@ -35,6 +36,9 @@ class MergeResult:
     partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
     that was not compared, as in a full rewrite by `full_merge`. `replayed`: the batch was committed before, and nothing
     was done.
+    The merge began at `started` and took `seconds`, also by phase: waiting for the `lock`, reading the `footers` of the
+    target, evaluating the `source`, `match` of keys, `write` of new files, `sync` to the disk with a check of their
+    rows, and `commit`. `version` is that of fsspeckit, `application_id` that of Spark's application.
     """
 
     strategy: str
@@ -59,6 +63,21 @@ class MergeResult:
     moved: int = 0
     changed: int | None = None
     replayed: bool = False
+    started: datetime | None = None
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    engine: str = ""
+    version: str = ""
+    application_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON has them.
+
+        >>> result = MergeResult("upsert", 1, 1, 2, 1, 0, 0, [])
+        >>> result.to_dict()["inserted"]
+        1
+        """
+        return {**asdict(self), "started": None if self.started is None else self.started.isoformat()}
 
     @property
     def files_changed(self) -> bool:

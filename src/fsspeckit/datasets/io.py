@@ -17,7 +17,16 @@ from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access, Location
-from fsspeckit.datasets.arguments import check_used, layout, partition_argument, row_limit, timeout, write_request, zone
+from fsspeckit.datasets.arguments import (
+    check_used,
+    file_name,
+    layout,
+    partition_argument,
+    row_limit,
+    timeout,
+    write_request,
+    zone,
+)
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -80,6 +89,7 @@ class DatasetIO(Generic[Frame]):
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
             lock_timeout: seconds to wait for another writer.
+            commit_log: a file on a disk that gets one JSON line per commit.
             partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
                 session's zone.
             source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
@@ -321,6 +331,7 @@ class DatasetIO(Generic[Frame]):
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
             max_lengths=options.get("max_lengths") or {},
+            commit_log=file_name("commit_log", options.get("commit_log")),
             **row_arguments(parsed, options),
         )
 

@@ -86,6 +86,9 @@ class WriteDatasetOptions(NewFileOptions, WriteModeOptions, total=False):
 class RewriteOptions(NewFileOptions, total=False):
     """Options of `merge` and `write_parquet_dataset`, which may rewrite files."""
 
+    commit_log: str | None
+    """A file on a disk that gets one JSON line per commit of a merge, appended."""
+
     replace: Replace | None
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
 
@@ -112,6 +115,9 @@ class MergeOptions(RewriteOptions, RowChangeOptions, total=False):
 
 class DeleteOptions(TypedDict, total=False):
     """Options of `delete` and `plan_delete`."""
+
+    commit_log: str | None
+    """A file on a disk that gets one JSON line per commit, appended. `plan_delete` ignores it."""
 
     replace: Replace | None
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""

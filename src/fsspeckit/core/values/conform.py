@@ -70,7 +70,7 @@ def _check_length(column: pa.ChunkedArray, name: str, most: int | None) -> None:
     if len(too_long):
         raise SchemaMismatchError(
             f"Column {name!r} holds at most {most} characters, and {len(too_long)} row(s) of the source have more, "
-            f"e.g. {too_long[0].as_py()!r}. Shorten them, or change the type of the column to string. Nothing was changed."
+            f"e.g. {too_long[0].as_py()!r}. Shorten them, or change the column's type to string. Nothing was changed."
         )
 
 

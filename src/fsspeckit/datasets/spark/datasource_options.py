@@ -55,7 +55,7 @@ def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
     keys, strategy = by_name.get("key"), by_name.get("strategy")
     if (keys is None) != (strategy is None):
         raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
-    idle = [name for name in ("replace", *row_options.OPTIONS) if name in by_name and strategy is None]
+    idle = [name for name in ("replace", "commit_log", *row_options.OPTIONS) if name in by_name and strategy is None]
     if idle:
         raise ArgumentError(f"The option {idle[0]} has no effect without a strategy. Leave it out.")
     partitions = by_name.get("partition")
@@ -116,6 +116,7 @@ _ARGUMENTS: dict[str, Callable[[str], Any]] = {
     "row_group_size": int,
     "replace": str,
     "lock_timeout": float,
+    "commit_log": str,
     "partition_timezone": timezone,
     "source_timezone": partial(timezone, argument="source_timezone"),
     "delete_column": str,

@@ -60,6 +60,11 @@ class SparkEngine:
         self.operation, self._cluster, self._access = operation, operation.cluster, access
 
     @property
+    def application_id(self) -> str | None:
+        application: str | None = self._cluster.spark.conf.get("spark.app.id", None)
+        return application
+
+    @property
     def compression(self) -> str | None:
         """The codec with which Spark itself writes Parquet; `None` if Parquet readers do not know it (`lzo`)."""
         codec = str(self._cluster.spark.conf.get("spark.sql.parquet.compression.codec")).lower()

@@ -164,7 +164,7 @@ class FrameSource(_SparkSource):
             return read_rows(tables, shape, lambda: folder, memory)
 
         reading = map_in_arrow(frame, partition_result(read, self.operation.paths), RESULT_TYPES)
-        return collect_results("spool", reading)
+        return collect_results("spool", reading, self.operation.label)
 
     def _needed(self, frame: Any, shape: Shape) -> tuple[Any, pa.Schema]:
         """Only the columns that the merge needs: Spark does not pass others to Python, and may not even read them."""
