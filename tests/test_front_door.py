@@ -144,7 +144,7 @@ def test_every_option_is_described_and_has_a_home() -> None:
     assert [n for n in option_types.MergeOptions.__optional_keys__ if n not in (DatasetIO.merge.__doc__ or "")] == []
     layout = {field.name for field in WriteOptions.__dataclass_fields__.values()}
     assert layout < merge_options
-    assert WriteOptions() == WriteOptions(defaults.COMPRESSION, defaults.MAX_ROWS_PER_FILE, defaults.ROW_GROUP_SIZE)
+    assert WriteOptions() == WriteOptions(None, defaults.MAX_ROWS_PER_FILE, None)  # None: as the data set has them
 
 
 def test_every_engine_has_a_name() -> None:

@@ -100,10 +100,12 @@ def merge(
         filesystem: an fsspec file system for the target.
         storage_options: how to reach `s3://` paths, of sources too: endpoint, region, access_key_id,
             secret_access_key and others (docs/object-stores.md). The AWS environment and profiles supply the rest.
-        compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
+        compression, max_rows_per_file, row_group_size: for new files. The default is the codec and the row-group size
+            of the data set's own files. Rewritten files keep their own layout.
         replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
             `in_place` on local disks, and `new_file` under Spark and in object stores.
         lock_timeout: seconds to wait for another writer.
+        commit_log: a file on a disk that gets one JSON line per commit.
         partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
             session's zone.
         source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The

@@ -61,7 +61,7 @@ def test_engines_have_the_same_names_for_the_same_things() -> None:
 
 # The packages and modules of the core, lowest first. Those of one line may import each other.
 LAYERS = [
-    {"actions", "defaults", "errors", "parallel", "reports"},
+    {"actions", "defaults", "errors", "parallel", "progress", "reports"},
     {"values", "model", "footer_columns"},
     {"storage", "validate"},
     {"parquet"},
@@ -73,7 +73,7 @@ LAYERS = [
     {"engine"},
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
-    {"merge", "results", "incremental"},
+    {"merge", "merge_log", "results", "incremental"},
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def test_what_is_decoded(name: str) -> None:
 def test_a_graft_of_a_footer_onto_itself_changes_nothing(name: str) -> None:
     raw = footer_of(DATA / name)
     footer = thrift.decode_whole(raw)
-    assert thrift.encode(FooterOverride.of(footer).apply(footer)) == raw
+    override = replace(FooterOverride.of(footer), created_by=None)  # which names us as the build of INT96 files
+    assert thrift.encode(override.apply(footer)) == raw
 
 
 def test_there_are_samples_of_every_writer() -> None:

@@ -134,6 +134,7 @@ WRONG = {
     "strategy": ({"key": "id", "strategy": "nope"}, "ArgumentError: Unknown merge strategy 'nope'"),
     "not incremental": ({"key": "id", "strategy": "full_merge"}, "ArgumentError: "),
     "option": ({"key": "id", "strategy": "upsert", "keys": "x"}, "ArgumentError: Unknown option 'keys'"),
+    "table": ({"key": "id", "strategy": "upsert", "table": "db.t"}, "ArgumentError: The option table does not exist"),
     "number": ({"key": "id", "strategy": "upsert", "row_group_size": "x"}, "row_group_size is a number, not 'x'"),
     "stream": ({"key": "id", "strategy": "upsert", "stream": "s"}, "The option stream is for writeStream"),
     "duplicates": ({"key": "x", "strategy": "upsert"}, "DuplicateKeyError: The source has duplicate keys"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from fsspeckit import MergeValidationError
@@ -121,6 +122,27 @@ def test_the_error_names_the_options_and_is_logged_in_one_line(
     with pytest.raises(DuplicateKeyError, match=r"differing rows, and sequence_by=\['ts'\] leaves ties"):
         io.foreach_batch(lake, ["id"], app_id="orders", **FEED)(tied, 7)
     assert fingerprint(lake) == before
+
+
+def test_a_failed_query_shows_our_message_first_and_goes_on_with_the_options(
+    spark: Any, io: SparkDatasetIO, lake: str, tmp_path: Path
+) -> None:
+    (tmp_path / "raw").mkdir()
+    changed = [{"op": "U", "id": 1, "x": x, "ts": ts} for x, ts in (("a", 101), ("b", 102))]
+    (tmp_path / "raw" / "0.json").write_text("\n".join(map(json.dumps, changed)))
+    source = spark.readStream.schema(CHANGES).json(str(tmp_path / "raw"))
+
+    def run(frame: Any, **options: Any) -> None:
+        write = io.foreach_batch(lake, ["id"], app_id="orders", **options)
+        query = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(write)
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException) as problem:
+        run(source.drop("op"))
+    first = str(problem.value).splitlines()[0]
+    assert "DuplicateKeyError: The source has duplicate keys" in first and "on_duplicates='latest'" in first
+    run(source, **FEED)
+    assert by_id(lake) == {**OLD, 1: ("b", 102)}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

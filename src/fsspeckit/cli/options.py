@@ -160,9 +160,7 @@ NEW_FILE_OPTIONS = [
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),
-        default=defaults.COMPRESSION,
-        show_default=True,
-        help="Codec of new files.",
+        help="Codec of new files. By default that of the data set, snappy in a new one.",
     ),
     click.option(
         "--max-rows-per-file",
@@ -174,9 +172,8 @@ NEW_FILE_OPTIONS = [
     click.option(
         "--row-group-size",
         type=click.IntRange(1),
-        default=defaults.ROW_GROUP_SIZE,
-        show_default=True,
-        help="Maximum number of rows in a row group of a new file.",
+        help="Maximum number of rows in a row group of a new file. By default as in the data set's files with several "
+        "row groups, else 500,000.",
     ),
 ]
 TIMEZONE_OPTIONS = [
@@ -199,6 +196,7 @@ _REWRITE_OPTIONS = [
         help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
     ),
     lock_timeout_option,
+    click.option("--commit-log", metavar="FILE", help="Append a JSON line to this file for the commit."),
     *TIMEZONE_OPTIONS,
 ]
 _REPORT_OPTIONS = [

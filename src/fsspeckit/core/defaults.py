@@ -7,4 +7,7 @@ COMPRESSION = "snappy"
 CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 MAX_ROWS_PER_FILE = 5_000_000
 ROW_GROUP_SIZE = 500_000
+# New files take the row-group size of the data set within these bounds: fewer rows are rarely a choice, and a writer
+# holds the rows of one row group in memory.
+ROW_GROUP_SIZES = (1_000, 1_048_576)
 LOCK_TIMEOUT = 60.0

@@ -57,6 +57,14 @@ class Engine(Runner, Protocol):
         """How a file on a local disk is replaced by default."""
 
     @property
+    def application_id(self) -> str | None:
+        """The application of a cluster that the merge is part of."""
+
+    @property
+    def compression(self) -> str | None:
+        """The codec of new files if neither the caller nor the data set's own files give one."""
+
+    @property
     def partition_timezone(self) -> str:
         """The default zone of instants in folder names."""
 

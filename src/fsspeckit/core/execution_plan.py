@@ -59,6 +59,10 @@ class Request:
     must_exist: bool = False
     max_removed_rows: int | None = None
     undoable: bool = False
+    commit_log: str | None = None
+    """A file that gets one JSON line per commit."""
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
+    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

@@ -66,10 +66,15 @@ def merge(
     max_rows_per_file: int = defaults.MAX_ROWS_PER_FILE,
     row_group_size: int = defaults.ROW_GROUP_SIZE,
 ) -> MergeResult:
-    """Merge data into a Parquet data set, rewriting only the files its keys touch. See `PyArrowDatasetIO.merge`."""
+    """Merge data into a Parquet data set, rewriting only the files its keys touch. See `PyArrowDatasetIO.merge`.
+
+    New files get the codec and the row-group size of the data set's own files, unless other values than the defaults
+    are given.
+    """
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO  # the core imports no engine when it is loaded
 
-    layout: Any = {"compression": compression, "max_rows_per_file": max_rows_per_file, "row_group_size": row_group_size}
+    given = {"compression": compression, "max_rows_per_file": max_rows_per_file, "row_group_size": row_group_size}
+    layout: Any = {name: value for name, value in given.items() if value != getattr(defaults, name.upper())}
     return PyArrowDatasetIO(filesystem).merge(data, path, strategy, key_columns, partition_columns, **layout)
 
 

@@ -34,6 +34,8 @@ class LocalEngine:
     """`core.engine.Engine` without `name` and `open`, which every engine of one process adds."""
 
     replace: Replace = "in_place"
+    application_id: str | None = None
+    compression: str | None = None
     partition_timezone = "UTC"
     source_timezone: str | None = None
     ignores_case = False

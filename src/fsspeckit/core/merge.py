@@ -33,6 +33,7 @@ from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
     in_timezone,
+    new_file_options,
     overwritten_target,
     partition_map,
     read_target,
@@ -47,6 +48,7 @@ from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.match.key_index import profile_of
 from fsspeckit.core.match.prune import Pruned, prune
+from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
     FileInfo,
@@ -60,6 +62,7 @@ from fsspeckit.core.model import (
     Staged,
     Target,
 )
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_rows
 from fsspeckit.core.rows.deduplicate import one_row_per_key
@@ -76,24 +79,33 @@ __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "ru
 
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
     """Merge `source` into the data set at `location`, or delete the rows that `request.filters` select."""
+    check_commit_log(request.commit_log, location)
+    progress = Progress("lock")
     with engine.running() as engine, writing(location, request.lock_timeout) as session:
+        progress.enter("footers")
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
-            return results.unchanged(location, target, request)
+            return finished(engine, location, request, progress, results.unchanged(location, target, request))
+        progress.enter("source")
         with _spooled(engine, source, target, request, _scratch(session)) as pinned:
+            progress.enter("match")
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
+            progress.enter("write")
             with location.storage.syncing():
                 rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
                 result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
                 if staged or removed:
+                    progress.enter("sync")
                     session.sync_staging()
                     _check(engine, location, session.stage(()), staged, result, target)
         if staged or removed:
+            progress.enter("commit")
             session.commit(staged, removed, target.files.infos, results.note(result) if request.undoable else None)
-        return replace(result, kept_copies=kept_copies(location) if result.deleted else [])
+        result = replace(result, kept_copies=kept_copies(location) if result.deleted else [])
+        return finished(engine, location, request, progress, result)
 
 
 def plan(engine: Engine, location: Location, source: object, request: Request) -> MergePlan:
@@ -117,7 +129,8 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
             validate.removed_rows(planned.removed_rows, request.max_removed_rows)
             target, spool, shape = planned.target, planned.spool, planned.shape
             partitions, layout = partition_map(target, shape), template(target, shape)
-            files = NewFiles(shape, partitions, session.stage([""]), request.options, layout, target.ledger)
+            options = new_file_options(location, target, layout, request.options, engine.compression)
+            files = NewFiles(shape, partitions, session.stage([""]), options, layout, target.ledger)
             with location.storage.syncing():
                 staged = insert_rows(engine, location, spool, None, spool.rows, files)
                 if not staged and planned.keeps_no_file:
@@ -157,6 +170,7 @@ def _planned_write(
         elif engine.ignores_case and target.schema is not None:
             request = request.renamed(partial(in_target_case, target))
         shape = _shape(engine, target, opened, (), request.partition_timezone, request.source_timezone)
+        shape = replace(shape, max_lengths=request.max_lengths)
         spool = opened.spool(shape, scratch)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
@@ -200,6 +214,7 @@ def _spooled(
         else:
             options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
             shape = _shape(engine, target, opened, request.key_columns, *zones, options)
+            shape = replace(shape, max_lengths=request.max_lengths)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
         spool = opened.spool(shape, scratch)

@@ -200,7 +200,7 @@ class Shape:
     of the source becomes the time in UTC. In the key columns `old_instants` a file with another calendar may have
     instants before 1900. Instants in folder names are in `partition_timezone`. `mixed` are the columns whose type
     differs between files, with the types that are not the shape's (see `values.unify`). `local_times` gives the zone of
-    source columns whose times have none.
+    source columns whose times have none. Text in the columns `max_lengths` may not have more characters.
     """
 
     schema: pa.Schema
@@ -217,6 +217,7 @@ class Shape:
     sequence: tuple[str, ...] = ()
     deletes: DeleteRows | None = None
     only_keys: bool = False
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def source_columns(self) -> tuple[str, ...]:
@@ -303,18 +304,23 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How new files are written. Rewritten files keep their own layout."""
+    """How new files are written. Rewritten files keep their own layout.
 
-    compression: str = defaults.COMPRESSION
+    `None`: as the data set's own files, or by default.
+    """
+
+    compression: str | None = None
     max_rows_per_file: int = defaults.MAX_ROWS_PER_FILE
-    row_group_size: int = defaults.ROW_GROUP_SIZE
+    row_group_size: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
+            if value is None and name == "row_group_size":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name} must be a positive whole number, not {value!r}.")
-        if str(self.compression).lower() not in defaults.CODECS:
+        if self.compression is not None and str(self.compression).lower() not in defaults.CODECS:
             raise ArgumentError(
                 f"Unknown compression {self.compression!r}. Use 'snappy', 'zstd', 'gzip', 'lz4', 'brotli' or 'none'."
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Action = Literal["rewrite", "scan", "guard", "prune"]
@@ -34,7 +34,11 @@ class MergeResult:
     `retyped_files` were rewritten for that reason only, without a changed row.
     `skipped` target rows stayed because the source's row is older (`sequence_by`). `moved` rows went to another
     partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
-    that was not compared, as in a full rewrite by `full_merge`.
+    that was not compared, as in a full rewrite by `full_merge`. `replayed`: the batch was committed before, and nothing
+    was done.
+    The merge began at `started` and took `seconds`, also by phase: waiting for the `lock`, reading the `footers` of the
+    target, evaluating the `source`, `match` of keys, `write` of new files, `sync` to the disk with a check of their
+    rows, and `commit`. `version` is that of fsspeckit, `application_id` that of Spark's application.
     `kept_copies` are folders in which undoable commits keep earlier versions of files; they may have deleted rows.
     """
 
@@ -60,6 +64,27 @@ class MergeResult:
     moved: int = 0
     changed: int | None = None
     kept_copies: list[str] = field(default_factory=list)
+    replayed: bool = False
+    started: datetime | None = None
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    engine: str = ""
+    version: str = ""
+    application_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON has them.
+
+        >>> result = MergeResult("upsert", 1, 1, 2, 1, 0, 0, [])
+        >>> result.to_dict()["inserted"]
+        1
+        """
+        return {**asdict(self), "started": None if self.started is None else self.started.isoformat()}
+
+    @property
+    def files_changed(self) -> bool:
+        """Did the merge write or remove a file?"""
+        return bool(self.rewritten_files or self.inserted_files or self.removed_files)
 
     @property
     def total(self) -> int:

@@ -121,7 +121,8 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
     files = _preserved(location, target, set())
     kept = [f.path for f in files]
     rows = target.rows
-    return MergeResult(request.strategy.value, 0, rows, rows, 0, 0, 0, files, preserved_files=kept, changed=0)
+    strategy = request.strategy.value
+    return MergeResult(strategy, 0, rows, rows, 0, 0, 0, files, preserved_files=kept, changed=0, replayed=True)
 
 
 def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, int]) -> MergePlan:

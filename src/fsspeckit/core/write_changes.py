@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fsspeckit.core.commit.session import Session
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.target import files_of_other_types, partition_map, template
+from fsspeckit.core.dataset.target import files_of_other_types, new_file_options, partition_map, template
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits
@@ -32,7 +32,7 @@ def write_changes(
     touched = planned.touched
     folders = {posixpath.dirname(f.path) for f in [*touched, *planned.brought_along]}
     staging = session.stage(sorted(folders | {""}))
-    files = new_files(planned.target, planned.shape, staging, request)
+    files = new_files(engine, location, planned.target, planned.shape, staging, request)
     if request.actions.replaces_target:
         if not spool.rows:
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
@@ -77,7 +77,7 @@ def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, fil
         staged=f"file-{number:05d}",
         path=footer.path if how == "in_place" else new_name(footer.path),
         template=files.template,
-        as_new_files=request.options if request.rewrite_mode == "full" else None,
+        as_new_files=files.options if request.rewrite_mode == "full" else None,
         ledger=files.ledger,
         verify_keys=number % _VERIFIED == 0,
         retyped=planned.retyped,
@@ -90,10 +90,13 @@ def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, fil
     )
 
 
-def new_files(target: Target, shape: Shape, staging: str, request: Request) -> NewFiles:
+def new_files(
+    engine: Engine, location: Location, target: Target, shape: Shape, staging: str, request: Request
+) -> NewFiles:
     entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
     partitions = partition_map(target, shape)
-    return NewFiles(shape, partitions, staging, request.options, layout, entries, request.actions)
+    options = new_file_options(location, target, layout, request.options, engine.compression)
+    return NewFiles(shape, partitions, staging, options, layout, entries, request.actions)
 
 
 def retype(

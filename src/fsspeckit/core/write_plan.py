@@ -36,6 +36,7 @@ class WriteRequest:
     partition_timezone: str | None = None
     source_timezone: str | None = None
     undoable: bool = False
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""

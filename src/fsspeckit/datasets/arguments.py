@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         partition_timezone=zone(options, "partition_timezone"),
         source_timezone=zone(options, "source_timezone"),
         undoable=undoable(options),
+        max_lengths=options.get("max_lengths") or {},
     )
 
 
@@ -48,7 +50,7 @@ def row_limit(options: Mapping[str, Any]) -> int | None:
 
 def layout(options: Mapping[str, Any]) -> WriteOptions:
     names = ("compression", "max_rows_per_file", "row_group_size")
-    return WriteOptions(**{name: options[name] for name in names if name in options})
+    return WriteOptions(**{name: options[name] for name in names if options.get(name) is not None})
 
 
 def timeout(options: Mapping[str, Any]) -> float:
@@ -69,10 +71,19 @@ def check_used(strategy: Any, key_columns: Any, rewrite_mode: str, options: Mapp
         "partitions with a strategy": not plain and options.get("partitions") is not None,
         "dedup_order_by without strategy='deduplicate'": order is not None and strategy not in reducing,
         "replace without rewrite_mode='incremental'": options.get("replace") is not None and rewrite_mode == "full",
+        "commit_log without a strategy": plain and options.get("commit_log") is not None,
     }
     for what, does_nothing in idle.items():
         if does_nothing:
             raise ArgumentError(f"{what} has no effect. Leave it out, or name the strategy that you mean.")
+
+
+def file_name(argument: str, path: Any) -> str | None:
+    if path is None:
+        return None
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise ArgumentError(f"{argument} is the path of a file, not {path!r}.")
+    return str(os.fspath(path))
 
 
 def zone(options: Mapping[str, Any], argument: str) -> str | None:

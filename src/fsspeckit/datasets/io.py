@@ -19,6 +19,7 @@ from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResul
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.arguments import (
     check_used,
+    file_name,
     layout,
     partition_argument,
     row_limit,
@@ -84,10 +85,12 @@ class DatasetIO(Generic[Frame]):
             update_columns, exclude_columns: matched rows get only these columns, or all but these.
             delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
             on_move: `refuse` a key that exists in another partition, or `move` the row.
-            compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
+            compression, max_rows_per_file, row_group_size: for new files. The default is the codec and the row-group
+                size of the data set's own files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
             lock_timeout: seconds to wait for another writer.
+            commit_log: a file on a disk that gets one JSON line per commit.
             partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
                 session's zone.
             source_timezone: time zone of source timestamps that have none, if the target's timestamps have one. The
@@ -101,7 +104,9 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         check_known("merge", options, MergeOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._merge(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _merge(self, data: Any, path: str, request: core.Request) -> MergeResult:
         location = self._locate(path)
         with self._running("merge", location) as engine:
             return core.run(engine, location, data, request)
@@ -117,7 +122,9 @@ class DatasetIO(Generic[Frame]):
     ) -> MergePlan:
         """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
         check_known("plan", options, PlanOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _plan(self, data: Any, path: str, request: core.Request) -> MergePlan:
         location = self._locate(path)
         with self._running("plan", location) as engine:
             return core.plan(engine, location, data, request)
@@ -242,6 +249,11 @@ class DatasetIO(Generic[Frame]):
         the greatest by `dedup_order_by`, and upserts it. The other options are those of `merge`.
         """
         check_known("write_parquet_dataset", options, WriteParquetOptions)
+        return self._write_parquet(data, path, strategy, key_columns, options)
+
+    def _write_parquet(
+        self, data: Any, path: str, strategy: str | None, key_columns: Columns | None, options: Mapping[str, Any]
+    ) -> MergeResult | WriteResult:
         request = self._strategy_request(strategy, key_columns, options)
         if request is None:
             return self._write(data, path, options.get("mode", "append"), options.get("partition_columns"), options)
@@ -321,6 +333,8 @@ class DatasetIO(Generic[Frame]):
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
             undoable=undoable(options),
+            max_lengths=options.get("max_lengths") or {},
+            commit_log=file_name("commit_log", options.get("commit_log")),
             **row_arguments(parsed, options),
         )
 

@@ -59,12 +59,13 @@ class PlanOptions(CommonOptions, RowChangeOptions, total=False):
 class NewFileOptions(CommonOptions, total=False):
     """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
-    compression: str
-    """The codec of new files: snappy, zstd, gzip, lz4, brotli or none. Rewritten files keep their own layout."""
+    compression: str | None
+    """The codec of new files: snappy, zstd, gzip, lz4, brotli or none. Default: that of the data set's own files; in a
+    new data set Spark's `spark.sql.parquet.compression.codec`, else snappy. Rewritten files keep their own layout."""
     max_rows_per_file: int
     """Maximum number of rows in a new file."""
-    row_group_size: int
-    """Maximum number of rows in a row group of a new file."""
+    row_group_size: int | None
+    """Maximum number of rows in a row group of a new file. Default: as in the data set's own files, else 500,000."""
     lock_timeout: float
     """Seconds to wait for another writer."""
     undoable: bool
@@ -86,6 +87,9 @@ class WriteDatasetOptions(NewFileOptions, WriteModeOptions, total=False):
 
 class RewriteOptions(NewFileOptions, total=False):
     """Options of `merge` and `write_parquet_dataset`, which may rewrite files."""
+
+    commit_log: str | None
+    """A file on a disk that gets one JSON line per commit of a merge, appended."""
 
     replace: Replace | None
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""
@@ -113,6 +117,9 @@ class MergeOptions(RewriteOptions, RowChangeOptions, total=False):
 
 class DeleteOptions(TypedDict, total=False):
     """Options of `delete` and `plan_delete`."""
+
+    commit_log: str | None
+    """A file on a disk that gets one JSON line per commit, appended. `plan_delete` ignores it."""
 
     replace: Replace | None
     """`in_place` (default on local disks) keeps names of rewritten files; `new_file` (Spark, stores) gives new ones."""

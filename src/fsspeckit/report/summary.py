@@ -198,7 +198,7 @@ def written(groups: Iterable[Group]) -> str:
 
 def document(report: MergePlan | MergeResult | WritePlan | WriteResult | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
-    fields = {"target": target, **asdict(report)}
+    fields = {"target": target, **(report.to_dict() if isinstance(report, MergeResult) else asdict(report))}
     if isinstance(report, MergePlan):
         fields["target_count_after"] = report.target_count_after
     elif isinstance(report, MergeResult):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core import defaults
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.footers import read_footer
 from fsspeckit.core.dataset.listing import check_distinct, check_not_bucketed, list_files
 from fsspeckit.core.dataset.partitions import PartitionMap, parse_hive_partition_path, timezone
 from fsspeckit.core.errors import ArgumentError, TargetError, UnreadableFileError
 from fsspeckit.core.footer_columns import Footers
-from fsspeckit.core.model import FileInfo, Footer, Shape, Target
+from fsspeckit.core.model import FileInfo, Footer, Shape, Target, WriteOptions
 from fsspeckit.core.parallel import parallel_map
+from fsspeckit.core.parquet.reader import checked_metadata
+from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.schema import effective_schema, one_of_each_schema, unify_footers
@@ -152,11 +157,42 @@ def shape_of_files(target: Target, shape: Shape, retyped: Container[str]) -> Sha
     return replace(shape, schema=columns)
 
 
+def new_file_options(
+    location: Location, target: Target, like: Footer | None, options: WriteOptions, codec: str | None
+) -> WriteOptions:
+    """What the caller did not give, as in the data set's own files.
+
+    New files get the codecs of the file `like`, their template. Without a template, they get the codec of the last
+    file, and in an empty data set `codec`. Their row groups get as many rows as the largest row group of files with
+    several.
+    """
+    files, filled = target.files, dict[str, Any]()
+    last = next((footer for footer in _last_files(target) if footer.schema.names), None)
+    if last is None:
+        filled["compression"] = codec
+    elif like is None and options.compression is None:
+        found = codec_of(checked_metadata(location, last.path))
+        filled["compression"] = found if found in defaults.CODECS else codec
+    ends = accumulate(files.group_counts)
+    several = [files.group_rows[end - n : end] for end, n in zip(ends, files.group_counts, strict=True) if n > 1]
+    if several:
+        least, most = defaults.ROW_GROUP_SIZES
+        filled["row_group_size"] = min(max(least, *map(max, several)), most)
+    return replace(options, **{name: value for name, value in filled.items() if getattr(options, name) is None})
+
+
 def template(target: Target, shape: Shape) -> Footer | None:
     """The last file that has the merge's schema. New files are written like it."""
     stored = _unshredded(shape.schema.field(name) for name in shape.stored)
-    files = (footer for footer in reversed(target.files) if footer.row_groups)
+    files = _last_files(target)
     return next((footer for footer in files if stored.equals(_unshredded(effective_schema(footer)))), None)
+
+
+def _last_files(target: Target) -> Iterator[Footer]:
+    """The files with row groups, the last first, and those without rows after all others."""
+    files = target.files
+    numbers = sorted(range(len(files)), key=lambda number: (not files.rows[number], -number))
+    return (files[number] for number in numbers if files.group_counts[number])
 
 
 def _unshredded(fields: Iterable[pa.Field]) -> pa.Schema:

@@ -11,6 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from fsspeckit import __version__
 from fsspeckit.core.parquet import schema, thrift
 from fsspeckit.core.parquet.format import (
     ColumnChunk,
@@ -23,6 +26,7 @@ from fsspeckit.core.parquet.format import (
 )
 from fsspeckit.core.parquet.metadata_entries import SPARK_ROW, NewValues, is_of_schema, updated_entry
 
+WRITER = f"fsspeckit {__version__} with parquet-cpp-arrow {pa.__version__}"
 _INT96 = (thrift.I32, Type.INT96)
 
 
@@ -30,8 +34,8 @@ _INT96 = (thrift.I32, Type.INT96)
 class FooterOverride:
     """The fields of an existing footer that a new footer gets. `paths` are the paths of its leaves.
 
-    `created_by` is copied only from files of parquet-mr with INT96. That type has no unit, so readers (Spark's
-    `int96TimestampConversion`, our own `int96_unit`) derive it from the writer.
+    `created_by` is that of old files only if they are of parquet-mr and have INT96. That type has no unit, so readers
+    (Spark's `int96TimestampConversion`, our own `int96_unit`) derive it from the writer. The build is ours then.
     """
 
     schema: tuple[int, Any]
@@ -44,16 +48,16 @@ class FooterOverride:
         """From a decoded footer."""
         elements = thrift.structs(fields, FileMetaData.SCHEMA)
         _check_entries(fields)
-        writer = fields.get(FileMetaData.CREATED_BY)
+        wire_type, writer = fields.get(FileMetaData.CREATED_BY, (thrift.BINARY, b""))
         int96_by_parquet_mr = (
-            writer
-            and writer[0] == thrift.BINARY
-            and writer[1].startswith(b"parquet-mr")
+            wire_type == thrift.BINARY
+            and writer.startswith(b"parquet-mr")
             and any(element.get(SchemaElement.TYPE) == _INT96 for element in elements)
         )
         paths = tuple(schema.leaf_paths(elements))
         entries = fields.get(FileMetaData.KEY_VALUE_METADATA)
-        return cls(fields[FileMetaData.SCHEMA], entries, paths, writer if int96_by_parquet_mr else None)
+        created_by = (thrift.BINARY, _own_build(writer)) if int96_by_parquet_mr else None
+        return cls(fields[FileMetaData.SCHEMA], entries, paths, created_by)
 
     def with_entries(self, entries: Mapping[str, str]) -> FooterOverride:
         """The same with entries added to the key-value metadata; an entry of the same name is replaced."""
@@ -179,3 +183,12 @@ def _key(pair: thrift.Struct) -> bytes:
 
 def _with_value(pair: thrift.Struct, value: bytes) -> thrift.Struct:
     return {**pair, KeyValue.VALUE: (thrift.BINARY, value)}
+
+
+def _own_build(created_by: bytes) -> bytes:
+    """The same writer and version, with our name as the build, in the form that readers parse.
+
+    >>> _own_build(b"parquet-mr version 1.17.0 (build 87e26f)").decode()  # doctest: +ELLIPSIS
+    'parquet-mr version 1.17.0 (build fsspeckit ... with parquet-cpp-arrow ...)'
+    """
+    return created_by.partition(b" (build ")[0] + f" (build {WRITER})".encode()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core import defaults
 from fsspeckit.core.errors import LayoutError, SchemaMismatchError
 from fsspeckit.core.model import Footer, WriteOptions
 from fsspeckit.core.parquet import thrift
@@ -55,7 +56,9 @@ class Layout:
         """The layout of a file without a template: PyArrow's own."""
         rows = schema.plain_schema(columns)
         fields = [field if _encodes(field.type) else plain for field, plain in zip(columns, rows, strict=True)]
-        return cls(rows, pa.schema(fields, columns.metadata), {"compression": options.compression})
+        return cls(
+            rows, pa.schema(fields, columns.metadata), {"compression": options.compression or defaults.COMPRESSION}
+        )
 
     @classmethod
     def like(cls, footer: Footer, fields: thrift.Struct, *, nullable: bool = False) -> Layout:
@@ -95,10 +98,11 @@ class Layout:
         return replace(self, options={**self.options, "use_dictionary": dictionaries})
 
     def compressed(self, options: WriteOptions) -> Layout:
-        """The same layout for a new file with unsorted rows, with the codec of `options`."""
+        """The same layout for a new file with unsorted rows, with the codec of `options`, if they have one."""
         kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
         override = self.override and self.override.with_true_entries(NewValues())
-        return replace(self, options={**kept, "compression": options.compression}, override=override)
+        codec = {} if options.compression is None else {"compression": options.compression}
+        return replace(self, options={**kept, **codec}, override=override)
 
     def with_true_entries(self, values: NewValues) -> Layout:
         """The same layout with key-value entries that are true for the new values."""

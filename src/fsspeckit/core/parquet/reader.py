@@ -146,6 +146,13 @@ def checked_footer(location: Location, path: str, raw: bytes, metadata: pq.FileM
     return fields
 
 
+def checked_metadata(location: Location, path: str) -> pq.FileMetaData:
+    """The footer of a file, whose column chunks PyArrow can be asked for."""
+    with open_parquet(location, path) as file:
+        checked_footer(location, path, raw_footer(location, path), file.metadata)
+        return file.metadata
+
+
 def read_row_group(
     location: Location, path: str, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
 ) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core import defaults
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.model import Staged, WriteOptions
 from fsspeckit.core.parquet import thrift
@@ -181,7 +182,7 @@ class NewFileWriter(Writer):
             room = self._options.max_rows_per_file - self._rows_in_file()
             self._waiting.append(table.slice(0, room))
             table = table.slice(room)
-            self._flush(self._options.row_group_size)
+            self._flush(self._options.row_group_size or defaults.ROW_GROUP_SIZE)
             if self._rows_in_file() >= self._options.max_rows_per_file:
                 self._end_file()
 

@@ -76,9 +76,10 @@ def writer_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[
         **_encoding_options(chunks, old.created_by or "", paths),
         "write_statistics": [p for p, leaf in zip(paths, leaves, strict=True) if is_ordered(leaf)],
         "write_page_index": any(ColumnChunk.OFFSET_INDEX_OFFSET in entry for group in entries for entry in group),
-        "bloom_filter_options": {path: {"ndv": max(rows), "fpp": 0.01} for path in blooms} or None,
+        "bloom_filter_options": {path: {"ndv": max(1, *rows), "fpp": 0.01} for path in blooms} or None,
         "sorting_columns": _sorting([group for group in groups if group.num_rows] or groups),
         "store_schema": False,
+        "data_page_version": "2.0" if any(map(_has_pages_v2, chunks)) else "1.0",
     }
 
 
@@ -145,6 +146,12 @@ def data_encodings(chunk: thrift.Struct) -> set[int]:
         for pages in counts
         if thrift.field(pages, PageEncodingStats.PAGE_TYPE, thrift.I32) in _DATA_PAGES
     }
+
+
+def _has_pages_v2(chunk: thrift.Struct) -> bool:
+    """PyArrow does not record the version of pages: its files get pages of version 1, as by default."""
+    pages = thrift.structs(chunk, ColumnMetaData.ENCODING_STATS) if ColumnMetaData.ENCODING_STATS in chunk else []
+    return any(thrift.field(p, PageEncodingStats.PAGE_TYPE, thrift.I32) == PageType.DATA_PAGE_V2 for p in pages)
 
 
 def _plain_bytes(chunk: thrift.Struct) -> int:

@@ -40,6 +40,8 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
     fields = [shape.schema.field(name) for name in shape.source_columns]
     delete_rows = 0 if is_delete is None else is_delete.sum()
     columns = [_conformed(table.column(f.name), f, shape, int(delete_rows)) for f in fields]
+    for column, field in zip(columns, fields, strict=True):
+        _check_length(column, field.name, shape.max_lengths.get(field.name.lower()))
     plain = pa.table(columns, schema=plain_schema(fields))
     return plain if shape.deletes is None else plain.append_column(shape.deletes.flag, pa.array(is_delete))
 
@@ -81,6 +83,18 @@ def _cleared(table: pa.Table, is_delete: npt.NDArray[np.bool_], kept: Collection
         if name not in kept:
             table = table.set_column(index, table.field(index).with_nullable(True), table.column(index).take(rows))
     return table
+
+
+def _check_length(column: pa.ChunkedArray, name: str, most: int | None) -> None:
+    """Refuse longer text, as Spark does for `varchar(n)`."""
+    if most is None or not len(column):
+        return
+    too_long = column.filter(pc.greater(pc.utf8_length(column), most))
+    if len(too_long):
+        raise SchemaMismatchError(
+            f"Column {name!r} holds at most {most} characters, and {len(too_long)} row(s) of the source have more, "
+            f"e.g. {too_long[0].as_py()!r}. Shorten them, or change the column's type to string. Nothing was changed."
+        )
 
 
 def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape, delete_rows: int) -> pa.ChunkedArray:

@@ -22,11 +22,12 @@ from fsspeckit.core import validate
 from fsspeckit.core.dataset.listing import BUCKETED_ADVICE, list_files
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
 from fsspeckit.core.storage import Location, locate
-from fsspeckit.datasets.spark.columns import quoted
+from fsspeckit.datasets.spark.columns import quoted, spark_frame
 
 log = logging.getLogger("fsspeckit.spark")
 
 _NAME = re.compile(r"`(?:[^`]|``)+`|[^`.\s;]+")
+_TEXT_TYPE = re.compile(r"(?:var)?char\(\d+\)")
 _DETAILS = "# Detailed Table Information"
 # With more tables than this, Spark is not asked for the location of each one.
 MANY_TABLES = 100
@@ -34,9 +35,10 @@ MANY_TABLES = 100
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Parquet table: its quoted name, its folder, and whether the catalog lists its partitions.
+    """A Parquet table: its full name, quoted, its folder, and whether the catalog lists its partitions.
 
-    `char_columns` are its columns of `char(n)`, which Spark pads with blanks, with their types.
+    `char_columns` are its columns of `char(n)`, which Spark pads with blanks, with their types. `max_lengths` are the
+    lengths of these and of `varchar(n)` columns. Names are in lower case.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Table:
     partition_columns: tuple[str, ...]
     lists_partitions: bool
     char_columns: Mapping[str, str]
+    max_lengths: Mapping[str, int]
 
     def partitioned_by(self, partition_columns: Any, options: Mapping[str, Any]) -> Any:
         """The caller's partition columns, which the merge checks against the folders, or else those of the table."""
@@ -72,7 +75,9 @@ def find_table(spark: Any, name: str) -> Table:
         raise TargetError(f"{name} is bucketed by {details.get('Bucket Columns')}. {BUCKETED_ADVICE}")
     lists_partitions = details.get("Partition Provider") == "Catalog"
     path = _without_scheme(details["Location"])
-    table = Table(sql_name, path, partition_columns, lists_partitions, _char_columns(rows))
+    # The session may change its current database later.
+    full_name = ".".join(quoted(details[part]) for part in ("Catalog", "Database", "Table") if part in details)
+    table = Table(full_name or sql_name, path, partition_columns, lists_partitions, *_text_columns(rows))
     _check_folder(spark, name, table)
     return table
 
@@ -100,10 +105,15 @@ def _partitions_and_details(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str,
     return tuple(columns), details
 
 
-def _char_columns(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Columns come first, up to a section title or a line without a name."""
+def _text_columns(rows: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, int]]:
+    """The types of `char(n)` columns, and the lengths of `char(n)` and `varchar(n)`.
+
+    Columns come first, up to a section title or a line without a name.
+    """
     columns = itertools.takewhile(lambda row: row[0] and not row[0].startswith("# "), rows)
-    return {name.lower(): sql_type for name, sql_type in columns if sql_type.startswith("char(")}
+    types = {name.lower(): sql_type for name, sql_type in columns if _TEXT_TYPE.fullmatch(sql_type)}
+    lengths = {name: int(sql_type.partition("(")[2].rstrip(")")) for name, sql_type in types.items()}
+    return {name: sql_type for name, sql_type in types.items() if sql_type.startswith("char(")}, lengths
 
 
 def _without_scheme(location: str) -> str:
@@ -131,7 +141,7 @@ def _check_folder(spark: Any, name: str, table: Table) -> None:
 
 def check_columns(spark: Any, name: str, table: Table, data: Any, delete_column: str | None) -> None:
     """In a table without files, the first rows decide the types of the files: they must be the table's."""
-    schema = getattr(data, "schema", None)
+    schema = getattr(spark_frame(data), "schema", None)
     if schema is None or list_files(locate(table.path)):
         return
     fields = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
@@ -166,7 +176,16 @@ def refresh_table(spark: Any, table: Table) -> None:
     """
     changes = ("ALTER TABLE {} RECOVER PARTITIONS", "MSCK REPAIR TABLE {} DROP PARTITIONS")
     statements = [change.format(table.name) for change in changes if table.lists_partitions]
-    for statement in [*statements, f"REFRESH TABLE {table.name}"]:
+    _run_logged(spark, [*statements, f"REFRESH TABLE {table.name}"])
+
+
+def refresh_files(spark: Any, table: Table) -> None:
+    """Make another session forget the files of the table. All sessions share the partitions in the catalog."""
+    _run_logged(spark, [f"REFRESH TABLE {table.name}"])
+
+
+def _run_logged(spark: Any, statements: Iterable[str]) -> None:
+    for statement in statements:
         try:
             spark.sql(statement)
         except PySparkException:

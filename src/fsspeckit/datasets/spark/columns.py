@@ -29,6 +29,13 @@ def is_frame(source: Any) -> bool:
     return type(source).__module__.startswith("pyspark.") and hasattr(source, "mapInArrow")
 
 
+def spark_frame(source: Any) -> Any:
+    """A frame of the pandas API on Spark as a DataFrame without its index; everything else as it is."""
+    if type(source).__module__ != "pyspark.pandas.frame":
+        return source
+    return source.spark.frame()
+
+
 def quoted(name: str) -> str:
     """A name as SQL and column expressions take it.
 

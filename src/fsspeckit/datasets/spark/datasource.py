@@ -153,7 +153,8 @@ class _Target:
         if self.options.engine == "pyarrow" and size > MAX_BYTES:
             raise ArgumentError(
                 f"The source has {size:,} bytes, and the data source merges at most {MAX_BYTES:,} on the driver. Use "
-                "SparkDatasetIO, which merges on executors, or set the option engine to duckdb."
+                "SparkDatasetIO(spark).merge(frame, path, strategy, key_columns), or foreach_batch for a stream, which "
+                "merge on executors, or set the option engine to duckdb, which spills to disk."
             )
         return read_outputs(outputs, self.schema)
 

@@ -43,13 +43,19 @@ def parse_read_options(options: Mapping[str, str]) -> tuple[str, str | None]:
 def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
     """Parse the options. Options without effect are refused."""
     by_name = {name.lower(): value for name, value in options.items()}
+    if "table" in by_name:
+        raise ArgumentError(
+            "The option table does not exist: Spark gives a data source no session, so it can neither find the table "
+            "nor add partitions to the catalog. Use SparkDatasetIO(spark).merge(frame, table=...) or, for a stream, "
+            ".foreach_batch(table=...)."
+        )
     unknown = sorted(by_name.keys() - _WRITE_OPTIONS - _SPARK_OPTIONS)
     if unknown:
         raise ArgumentError(f"Unknown option {unknown[0]!r} of the data source. It knows {sorted(_WRITE_OPTIONS)}.")
     keys, strategy = by_name.get("key"), by_name.get("strategy")
     if (keys is None) != (strategy is None):
         raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
-    idle = [name for name in ("replace", *row_options.OPTIONS) if name in by_name and strategy is None]
+    idle = [name for name in ("replace", "commit_log", *row_options.OPTIONS) if name in by_name and strategy is None]
     if idle:
         raise ArgumentError(f"The option {idle[0]} has no effect without a strategy. Leave it out.")
     partitions = by_name.get("partition")
@@ -110,6 +116,7 @@ _ARGUMENTS: dict[str, Callable[[str], Any]] = {
     "row_group_size": int,
     "replace": str,
     "lock_timeout": float,
+    "commit_log": str,
     "partition_timezone": timezone,
     "source_timezone": partial(timezone, argument="source_timezone"),
     "delete_column": str,

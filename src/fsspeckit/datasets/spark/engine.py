@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions
 from fsspeckit.core.dataset.footer_cache import cached_footers
 from fsspeckit.core.dataset.footers import read_planned
@@ -57,6 +58,18 @@ class SparkEngine:
 
     def __init__(self, operation: Operation, access: Access) -> None:
         self.operation, self._cluster, self._access = operation, operation.cluster, access
+
+    @property
+    def application_id(self) -> str | None:
+        application: str | None = self._cluster.spark.conf.get("spark.app.id", None)
+        return application
+
+    @property
+    def compression(self) -> str | None:
+        """The codec with which Spark itself writes Parquet; `None` if Parquet readers do not know it (`lzo`)."""
+        codec = str(self._cluster.spark.conf.get("spark.sql.parquet.compression.codec")).lower()
+        codec = {"uncompressed": "none", "lz4_raw": "lz4"}.get(codec, codec)
+        return codec if codec in defaults.CODECS else None
 
     @property
     def partition_timezone(self) -> str:
@@ -147,11 +160,14 @@ def operation(cluster: Cluster, access: Access, verb: str, location: Location) -
     with running.labelled():
         yield SparkEngine(running, access)
     if verb in ("merge", "write"):
-        _refresh(cluster.spark, location)
+        refresh(cluster.spark, location)
 
 
-def _refresh(spark: Any, location: Location) -> None:
-    """The rows are committed, so an error is only logged."""
+def refresh(spark: Any, location: Location) -> None:
+    """Make a session forget the files of this path, and of the tables there.
+
+    The rows are committed, so an error is only logged.
+    """
     if not spark_can_read(spark, location):
         return
     try:

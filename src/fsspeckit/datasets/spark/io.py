@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from fsspeckit.core import merge as core
@@ -15,7 +16,7 @@ from fsspeckit.core.dataset.partitions import parse_hive_partition_path
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError, TargetError
 from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
-from fsspeckit.core.reports import MergePlan, MergeResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets import row_options
 from fsspeckit.datasets.io import DatasetIO
@@ -27,17 +28,19 @@ from fsspeckit.datasets.options import (
     RewriteOptions,
     RowChangeOptions,
     Strategy,
+    WriteParquetOptions,
     check_known,
 )
 from fsspeckit.datasets.sources import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.columns import quoted
-from fsspeckit.datasets.spark.engine import SparkEngine, operation
+from fsspeckit.datasets.spark.engine import SparkEngine, operation, refresh
 from fsspeckit.datasets.spark.files import open_files, read_frame
 from fsspeckit.datasets.spark.session import Cluster, spark_can_read, spark_path, start_session
 
 log = logging.getLogger("fsspeckit.spark")
 
+_PATH_OR_TABLE = "Pass either the path of the data set or the name of its table (table=), not both."
 _ESCAPE_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
 
 
@@ -95,8 +98,8 @@ class SparkDatasetIO(DatasetIO[Any]):
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
-        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        result = super().merge(data, path, strategy, key_columns, columns, **options)
+        check_known("merge", options, MergeOptions)
+        result = self._merge(data, path, self._request(target, strategy, key_columns, partition_columns, options))
         if target is not None:
             catalog.refresh_table(self.spark, target)
         return result
@@ -114,8 +117,44 @@ class SparkDatasetIO(DatasetIO[Any]):
     ) -> MergePlan:
         """See `DatasetIO.plan`; `table` as in `merge`."""
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
-        columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        return super().plan(data, path, strategy, key_columns, columns, **options)
+        check_known("plan", options, PlanOptions)
+        return self._plan(data, path, self._request(target, strategy, key_columns, partition_columns, options))
+
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str | None = None,
+        strategy: AnyStrategy | MergeStrategy | None = None,
+        key_columns: Columns | None = None,
+        *,
+        table: str | None = None,
+        **options: Unpack[WriteParquetOptions],
+    ) -> MergeResult | WriteResult:
+        """See `DatasetIO.write_parquet_dataset`; `table` as in `merge`."""
+        check_known("write_parquet_dataset", options, WriteParquetOptions)
+        target, path = self._target(data, path, table, strategy or "insert", key_columns, None)
+        if target is None:
+            return self._write_parquet(data, path, strategy, key_columns, options)
+        columns = target.partitioned_by(options.get("partition_columns"), options)
+        arguments = {**options, "partition_columns": columns, "max_lengths": target.max_lengths}
+        result = self._write_parquet(data, path, strategy, key_columns, arguments)
+        catalog.refresh_table(self.spark, target)
+        return result
+
+    def _request(
+        self,
+        target: catalog.Table | None,
+        strategy: str,
+        key_columns: Columns,
+        partition_columns: Columns | None,
+        options: Mapping[str, Any],
+        **arguments: Any,
+    ) -> core.Request:
+        """With the partition columns and text lengths of the table."""
+        if target is None:
+            return self.request(strategy, key_columns, partition_columns, options, **arguments)
+        columns = target.partitioned_by(partition_columns, options)
+        return self.request(strategy, key_columns, columns, {**options, "max_lengths": target.max_lengths}, **arguments)
 
     def _target(
         self,
@@ -129,7 +168,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         if table is None and path is not None:
             return None, path
         if table is None or path is not None:
-            raise ArgumentError("Pass either the path of the data set or the name of its table (table=), not both.")
+            raise ArgumentError(_PATH_OR_TABLE)
         target = catalog.find_table(self.spark, table)
         catalog.check_keys(table, target, key_columns)
         if MergeStrategy.parse(strategy) is not MergeStrategy.DELETE:  # which needs only the key columns
@@ -143,11 +182,12 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     def foreach_batch(
         self,
-        path: str,
-        key_columns: Columns,
+        path: str | None = None,
+        key_columns: Columns = (),
         strategy: AnyStrategy | Strategy | MergeStrategy = "upsert",
         *,
         app_id: str,
+        table: str | None = None,
         partition_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
         **options: Unpack[StreamOptions],
@@ -157,6 +197,11 @@ class SparkDatasetIO(DatasetIO[Any]):
             frame.writeStream.option("checkpointLocation", where).foreachBatch(
                 io.foreach_batch("/lake/events", ["id"], app_id="events")
             ).start()
+
+        Instead of the path, `table` may name a Parquet table of Spark's catalog. After each batch that changed rows,
+        new partitions are added to the catalog, and the table is refreshed in this session and in that of the query:
+
+            io.foreach_batch(table="db.events", key_columns=["id"], app_id="events")
 
         `app_id` names the stream in the data files: use one per query, and a new one for a new checkpoint. A batch that
         was committed before is skipped. A batch older than the last one is a `ValueError`, since its rows would be lost
@@ -178,7 +223,9 @@ class SparkDatasetIO(DatasetIO[Any]):
         is_incremental = MergeStrategy.parse(strategy).actions.incremental
         if not is_incremental:
             _refuse_row_options(strategy, options)
-        request = self.request(
+        target = self._stream_target(path, table, key_columns)
+        request = self._request(
+            target,
             strategy,
             key_columns,
             partition_columns,
@@ -186,7 +233,19 @@ class SparkDatasetIO(DatasetIO[Any]):
             rewrite_mode="incremental" if is_incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
         )
-        return BatchMerge(path, self._access, app_id, request)
+        # The session of a classic query is a copy of the user's. On Spark Connect the two are the same.
+        session = self._cluster.spark if hasattr(self._cluster.spark, "sparkContext") else None
+        return BatchMerge(path, self._access, app_id, request, None if target is None else target.name, session)
+
+    def _stream_target(self, path: str | None, table: str | None, key_columns: Any) -> catalog.Table | None:
+        """The table, checked before the stream starts."""
+        if (path is None) == (table is None):
+            raise ArgumentError(_PATH_OR_TABLE)
+        if table is None:
+            return None
+        target = catalog.find_table(self.spark, table)
+        catalog.check_keys(table, target, key_columns)
+        return target
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """Read the data set as a Spark DataFrame; `filter` is a column expression or SQL text.
@@ -239,29 +298,59 @@ class BatchMerge:
     record and rows are one commit. If Spark dies between our commit and its checkpoint, it repeats the batch. The
     record shows that the batch is committed, and nothing is done, even if it now has other rows.
 
-    It holds no session, so that Spark Connect can send it to its server.
+    A streaming query runs in a copy of the user's session, and each of the two remembers the files of its tables.
+    `session` is the user's, which is not sent to the server of Spark Connect.
     """
 
-    path: str
+    path: str | None
     access: Access
     app_id: str
     request: core.Request
+    table: str | None = None
+    session: Any = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchMerge, (self.path, self.access, self.app_id, self.request, self.table)
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         spark = frame.sparkSession
         context = getattr(spark, "sparkContext", None)
         # The id that a query keeps with its checkpoint; Spark Connect does not report it.
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        location = self.access.locate(self.path)
         request = replace(self.request, batch=Batch(self.app_id, batch_id, query_id))
         try:
+            target = None if self.table is None else self._find_table(spark, frame, self.table)
+            path = self.path if target is None else target.path
+            assert path is not None
+            location = self.access.locate(path)
             with operation(Cluster(spark), self.access, "merge", location) as engine:
                 result = core.run(engine, location, frame, request)
-        except FsspeckitError as error:  # Spark shows the message below the stack of Java and Python
+        except FsspeckitError as error:
             log.error("batch %d of %s was not merged: %s", batch_id, self.app_id, error)
-            raise
+            log.debug("batch %d of %s", batch_id, self.app_id, exc_info=True)
+            # Spark shows the error as Python prints it, with its cause first. A cause without a traceback of its own is
+            # one line: so the message comes first, and not below the stacks of Java and Python.
+            raise error from copy.copy(error)
         counts = (result.inserted, result.updated, result.deleted, result.skipped)
         log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
+        if result.files_changed or result.replayed:  # the batch may have been killed before it refreshed the table
+            self._refresh(spark, location, target)
+
+    def _find_table(self, spark: Any, frame: Any, name: str) -> catalog.Table:
+        target = catalog.find_table(spark, name)
+        if self.request.strategy is not MergeStrategy.DELETE:
+            catalog.check_columns(spark, name, target, frame, self.request.rows.delete_column)
+        return target
+
+    def _refresh(self, spark: Any, location: Location, target: catalog.Table | None) -> None:
+        if target is not None:
+            catalog.refresh_table(spark, target)
+        if self.session is None or self.session is spark:
+            return
+        if target is not None:
+            catalog.refresh_files(self.session, target)
+        else:
+            refresh(self.session, location)
 
 
 def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:

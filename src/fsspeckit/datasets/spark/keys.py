@@ -149,7 +149,9 @@ class JoinedKeys:
         repartition = getattr(joined, "repartitionById", joined.repartition)
         by_part = repartition(len(bins), F.col("bin")).sortWithinPartitions("source", "file", "row_group", "position")
         write = partition_result(lambda batches: _store_hits(store, actions, batches), self._operation.paths)
-        by_task: list[_WrittenHits] = collect_results("match", map_in_arrow(by_part, write, RESULT_TYPES))
+        by_task: list[_WrittenHits] = collect_results(
+            "match", map_in_arrow(by_part, write, RESULT_TYPES), self._operation.label
+        )
         hits = _hits(self._spool, [task.hits for task in by_task], scans)
         samples = sorted(row for task in by_task for row in task.elsewhere_samples)[:5]
         match = Match(

@@ -46,7 +46,7 @@ class Operation:
         self.cluster, self.target = cluster, target
         in_store = target.in_store() is not None
         self.paths = SharedPaths((), local_paths(target.storage, target.root), target.shown * in_store)
-        self._title = f"fsspeckit {verb} {target.name}"
+        self._title = self.label = f"fsspeckit {verb} {target.name}"
         self._context = getattr(cluster.spark, "sparkContext", None)
         self._target_files, self._tag = 0, ""
         self._store: DriverStore | None = None
@@ -67,11 +67,11 @@ class Operation:
 
     def describe(self, step: str) -> None:
         """Label the next jobs of this thread."""
-        label = f"{self._title}: {step}"
+        self.label = f"{self._title}: {step}"
         if self._context is not None:
-            self._context.setJobDescription(label)
+            self._context.setJobDescription(self.label)
         else:
-            self._set_tag(label.replace(",", ""))
+            self._set_tag(self.label.replace(",", ""))
 
     def _set_tag(self, tag: str) -> None:
         if self._tag:
@@ -133,7 +133,7 @@ class Operation:
                     yield task_result(task, partial(call, task), paths)
 
         frame = self.cluster.spark.range(0, len(tasks), 1, len(tasks))
-        return collect_results(step, map_in_arrow(frame, remote, RESULT_TYPES))
+        return collect_results(step, map_in_arrow(frame, remote, RESULT_TYPES), self.label)
 
     def map(
         self, step: str, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]

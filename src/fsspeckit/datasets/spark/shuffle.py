@@ -66,7 +66,7 @@ def shuffle(
     shuffled = repartition(len(bins), F.col("task")).sortWithinPartitions("task", "bucket", "seq")
     items = [task.item for task in tasks]
     receiver = partition_result(lambda batches: _receive(batches, receive, items, bins), operation.paths)
-    received = collect_results(step, map_in_arrow(shuffled, receiver, RESULT_TYPES))
+    received = collect_results(step, map_in_arrow(shuffled, receiver, RESULT_TYPES), operation.label)
     results = {number: result for partition in received for number, result in partition.items()}
     return [results[number] for number in range(len(tasks))]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fsspeckit.core.commit.session import plan_folder
 from fsspeckit.core.engine import Scratch, Source
-from fsspeckit.core.errors import DatasetMergeError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import Footer, Shape
 from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed
 from fsspeckit.core.rows.store import SharedFolder, Store
@@ -24,7 +24,14 @@ from fsspeckit.core.storage import Access, LocalStorage, Location
 from fsspeckit.core.values.schema import check_key_collations
 from fsspeckit.core.values.zones import mark_int96
 from fsspeckit.datasets.sources import is_paths, to_reader
-from fsspeckit.datasets.spark.columns import arrow_compatible, collations, frame_schema, is_frame, with_plain_names
+from fsspeckit.datasets.spark.columns import (
+    arrow_compatible,
+    collations,
+    frame_schema,
+    is_frame,
+    spark_frame,
+    with_plain_names,
+)
 from fsspeckit.datasets.spark.files import Files, ReadFooters, open_files, row_groups
 from fsspeckit.datasets.spark.operation import Operation
 from fsspeckit.datasets.spark.tasks import RESULT_TYPES, collect_results, map_in_arrow, partition_result
@@ -36,7 +43,13 @@ LEAST_TASKS = 64
 
 def open_source(source: Any, operation: Operation, access: Access, footers: ReadFooters) -> Source:
     """Open a source of any type. No rows are read yet."""
+    source = spark_frame(source)
     if is_frame(source):
+        if source.isStreaming:
+            raise ArgumentError(
+                "The source is a streaming DataFrame, which has no end. Merge it batch by batch: frame.writeStream"
+                ".foreachBatch(SparkDatasetIO(spark).foreach_batch(path, key_columns, app_id=...)).start()."
+            )
         frame = arrow_compatible(source)
         return FrameSource(operation, frame_schema(frame), frame)
     if is_paths(source):
@@ -151,7 +164,7 @@ class FrameSource(_SparkSource):
             return read_rows(tables, shape, lambda: folder, memory)
 
         reading = map_in_arrow(frame, partition_result(read, self.operation.paths), RESULT_TYPES)
-        return collect_results("spool", reading)
+        return collect_results("spool", reading, self.operation.label)
 
     def _needed(self, frame: Any, shape: Shape) -> tuple[Any, pa.Schema]:
         """Only the columns that the merge needs: Spark does not pass others to Python, and may not even read them."""

@@ -116,8 +116,11 @@ def _item_count(result: Any) -> int:
     return sum(map(_item_count, results)) if isinstance(results, list) else 1
 
 
-def collect_results(step: str, frame: Any) -> list[Any]:
-    """Run a frame of task results and return them in the order of tasks, or raise the first error of a task."""
+def collect_results(step: str, frame: Any, label: str) -> list[Any]:
+    """Run a frame of task results and return them in the order of tasks, or raise the first error of a task.
+
+    The log shows `label`, the description of the job, with the data set and what is done with how many files or rows.
+    """
     with errors_from_executors():
         rows = sorted(frame.collect(), key=lambda row: row["task"])
     results, reports = [], []
@@ -129,9 +132,15 @@ def collect_results(step: str, frame: Any) -> list[Any]:
             raise result
         results.append(result)
         reports.append(report)
-    items, executors = sum(r.items for r in reports), len({r.executor for r in reports})
+    executors, seconds = len({r.executor for r in reports}), max((r.seconds for r in reports), default=0)
     log.info(
-        "%s: %d item(s) by %d task(s) on %d executor(s)", step, items, len(reports), executors, extra={"tasks": reports}
+        "%s: %s; %d task(s) on %d executor(s), the longest took %.2f s",
+        step,
+        label,
+        len(reports),
+        executors,
+        seconds,
+        extra={"tasks": reports},
     )
     return results
 
