@@ -95,6 +95,12 @@ def merge(
         delete_missing: delete target rows that the source does not have: `all`, or those in the `partitions` of the
             source's rows.
         on_move: `refuse` a key that exists in another partition, or `move` the row.
+        on_schema_change: `refuse` columns that only the source has and numbers that do not fit, or `evolve`: add these
+            columns, and widen the types of numbers (docs/schema-changes.md). The source may then lack columns: they are
+            null in inserted rows, and matched rows keep their values.
+        evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows. Some readers
+            then need `mergeSchema` or `union_by_name`.
+        evolve_max_bytes: the most bytes of files without a changed row that are rewritten for that; 100 GB.
         engine: `pyarrow`, `duckdb` or `spark`. By default Spark DataFrames use `spark`, DuckDB relations `duckdb`, and
             all other sources `pyarrow`.
         filesystem: an fsspec file system for the target.

@@ -8,3 +8,5 @@ CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 MAX_ROWS_PER_FILE = 5_000_000
 ROW_GROUP_SIZE = 500_000
 LOCK_TIMEOUT = 60.0
+# The most bytes of files that a schema change rewrites although none of their rows change.
+EVOLVE_MAX_BYTES = 100 * 10**9

@@ -13,6 +13,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.write_plan import MODES, WriteRequest
 from fsspeckit.datasets.options import Columns
+from fsspeckit.datasets.schema_options import schema_changes
 
 
 def write_request(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> WriteRequest:
@@ -28,6 +29,7 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         lock_timeout=timeout(options),
         partition_timezone=zone(options, "partition_timezone"),
         source_timezone=zone(options, "source_timezone"),
+        schema=schema_changes(options, "mode='overwrite'" if mode == "overwrite" else None),
     )
 
 

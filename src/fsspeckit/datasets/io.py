@@ -31,6 +31,7 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.row_options import row_arguments
+from fsspeckit.datasets.schema_options import schema_changes
 from fsspeckit.datasets.sources import keys_source
 
 Frame = TypeVar("Frame")
@@ -75,6 +76,10 @@ class DatasetIO(Generic[Frame]):
             update_columns, exclude_columns: matched rows get only these columns, or all but these.
             delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
             on_move: `refuse` a key that exists in another partition, or `move` the row.
+            on_schema_change: `refuse` columns that only the source has and numbers that do not fit, or `evolve`: add
+                these columns, and widen the types of numbers. The source may then lack columns.
+            evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows.
+            evolve_max_bytes: the most bytes of files without a changed row that are rewritten for that.
             compression, max_rows_per_file, row_group_size: for new files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
@@ -91,7 +96,9 @@ class DatasetIO(Generic[Frame]):
             DatasetMergeError: the target is locked, was changed by another program, or holds an unreadable file.
         """
         check_known("merge", options, MergeOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._merge(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _merge(self, data: Any, path: str, request: core.Request) -> MergeResult:
         location = self._locate(path)
         with self._running("merge", location) as engine:
             return core.run(engine, location, data, request)
@@ -107,7 +114,9 @@ class DatasetIO(Generic[Frame]):
     ) -> MergePlan:
         """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
         check_known("plan", options, PlanOptions)
-        request = self.request(strategy, key_columns, partition_columns, options)
+        return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
+
+    def _plan(self, data: Any, path: str, request: core.Request) -> MergePlan:
         location = self._locate(path)
         with self._running("plan", location) as engine:
             return core.plan(engine, location, data, request)
@@ -287,12 +296,16 @@ class DatasetIO(Generic[Frame]):
         options: Mapping[str, Any],
         rewrite_mode: Literal["full", "incremental"] = "incremental",
         dedup_order_by: tuple[str, ...] = (),
+        *,
+        only_columns: bool = False,
     ) -> core.Request:
         """Check the arguments and return them as a `Request` with defaults for missing options.
 
+        `only_columns`: schema changes may add columns, but not change their types.
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
         parsed, how = MergeStrategy.parse(strategy), options.get("replace")
+        idle = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
         if how not in (None, "in_place", "new_file"):
@@ -310,6 +323,7 @@ class DatasetIO(Generic[Frame]):
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
+            schema=schema_changes(options, idle, only_columns=only_columns),
             **row_arguments(parsed, options),
         )
 

@@ -90,14 +90,17 @@ class SparkDatasetIO(DatasetIO[Any]):
     ) -> MergeResult:
         """See `DatasetIO.merge`. Instead of the path, `table` may name a Parquet table of Spark's catalog.
 
-        The table is refreshed after the merge, and new partitions are added to the catalog:
+        The table is refreshed after the merge, and new partitions and columns are added to the catalog:
 
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        result = super().merge(data, path, strategy, key_columns, columns, **options)
+        check_known("merge", options, MergeOptions)
+        request = self.request(strategy, key_columns, columns, options, only_columns=target is not None)
+        result = self._merge(data, path, request)
         if target is not None:
+            catalog.add_columns(self.spark, target, list(result.added_columns))
             catalog.refresh_table(self.spark, target)
         return result
 
@@ -115,7 +118,9 @@ class SparkDatasetIO(DatasetIO[Any]):
         """See `DatasetIO.plan`; `table` as in `merge`."""
         target, path = self._target(data, path, table, strategy, key_columns, options.get("delete_column"))
         columns = partition_columns if target is None else target.partitioned_by(partition_columns, options)
-        return super().plan(data, path, strategy, key_columns, columns, **options)
+        check_known("plan", options, PlanOptions)
+        request = self.request(strategy, key_columns, columns, options, only_columns=target is not None)
+        return self._plan(data, path, request)
 
     def _target(
         self,
