@@ -233,18 +233,34 @@ def test_touched_files_do_not_hold_for_types(io: Any, tmp_path: Path) -> None:
     assert len(result.retyped_files) == 2
 
 
-@pytest.mark.parametrize("mode", ["append"])
-def test_writes(io: Any, tmp_path: Path, mode: Any) -> None:
+def test_appends(io: Any, tmp_path: Path) -> None:
     lake = lake_of_three(tmp_path / "lake")
     old, data = rows(lake), source([98, 99], n=2**40, t=None, new=[1.5, None])
-    result = io.write_dataset(data, lake, mode=mode, **EVOLVE)
+    result = io.write_dataset(data, lake, mode="append", **EVOLVE)
     expected = [{**row, "new": None} for row in old] + [{"t": None, **row} for row in data.to_pylist()]
     assert sorted(rows(lake), key=by_id) == sorted(expected, key=by_id)
     assert result.added_columns == {"new": "double"} and len(result.retyped_files) == 3
     check_readers(lake, ["id", "n", "t", "new"], 8)
     again = fingerprint(lake)
-    assert io.write_dataset(data, lake, mode=mode, **EVOLVE).added_columns == {}
+    assert io.write_dataset(data, lake, mode="append", **EVOLVE).added_columns == {}
     assert fingerprint(lake).items() >= again.items()
+
+
+def test_partition_overwrites(io: Any, tmp_path: Path) -> None:
+    files = {f"day={day}/f.parquet": file(n) for n, day in enumerate("abc", 1)}
+    lake = write_lake(tmp_path / "lake", files)
+    data = source([98, 99], n=2**40, new=["x", "y"], day=["b", "d"])
+    plan = io.plan_dataset(data, lake, mode="overwrite_partitions", **EVOLVE)
+    result = io.write_dataset(data, lake, mode="overwrite_partitions", **EVOLVE)
+    assert plan.added_columns == result.added_columns == {"new": "string"}
+    assert len(plan.retyped_files) == len(result.retyped_files) == 2 and result.removed_rows == 2
+    assert {schema.field("n").type for schema in schemas(lake).values()} == {LONG}
+    assert all(schema.names == ["id", "n", "t", "new"] for schema in schemas(lake).values())
+    assert sorted((row["id"], row["day"], row["new"]) for row in rows(lake) if row["new"]) == [
+        (98, "b", "x"),
+        (99, "d", "y"),
+    ]
+    assert who_reads(lake) == dict.fromkeys(READERS, 6)
 
 
 @pytest.mark.parametrize("strategy", ["upsert", "deduplicate", "full_merge"])
@@ -355,7 +371,7 @@ def test_files_without_rows_and_without_row_groups(io: Any, tmp_path: Path) -> N
 
 
 def test_files_that_lack_a_column_get_it_too(io: Any, tmp_path: Path) -> None:
-    files = {f"f{n}.parquet": file(n, **({"y": [1.5, None]} if n == 2 else {})) for n in (1, 2, 3)}
+    files = {f"f{n}.parquet": file(n) for n in (1, 3)} | {"f2.parquet": file(2, y=[1.5, None])}
     lake = write_lake(tmp_path / "lake", files)
     io.merge(source([30], y=[2.5], new=["x"]), lake, "upsert", ["id"], replace="in_place", **EVOLVE)
     assert all(set(schema.names) == {"id", "n", "t", "y", "new"} for schema in schemas(lake).values())

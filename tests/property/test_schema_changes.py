@@ -169,7 +169,7 @@ def check_case(io: Any, seed: int, folder: Path) -> None:
 
 def _looks_renamed(types: dict[str, pa.DataType]) -> bool:
     (new,) = (dtype for name, dtype in types.items() if name.startswith("new"))
-    return pa.types.is_string(new) or pa.types.is_large_string(new)
+    return bool(pa.types.is_string(new))
 
 
 def _check_indexes(path: Path) -> None:
