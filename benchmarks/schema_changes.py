@@ -3,8 +3,8 @@
     python benchmarks/schema_changes.py [--files 50] [--rows 130000] [--repeat 5]
 
 A column is added to all files: the ratio is to a copy of the files with fsync, at most 1.3, and 1.8 with four row
-groups and page indexes. One of nine columns is widened: the ratio is to PyArrow's read and write with fsync, at most 0.35. All
-are measured in turn, since the machine is shared; the ratio is that of the best of some repeats.
+groups and page indexes. One of nine columns is widened: the ratio is to PyArrow's read and write with fsync, at most
+0.35. All are measured in turn, since the machine is shared; the ratio is that of the best of some repeats.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def test_partition_overwrites(io: Any, tmp_path: Path) -> None:
     files = {f"day={day}/f.parquet": file(n) for n, day in enumerate("abc", 1)}
     lake = write_lake(tmp_path / "lake", files)
     data = source([98, 99], n=2**40, new=["x", "y"], day=["b", "d"])
-    plan = io.plan_dataset(data, lake, mode="overwrite_partitions", **EVOLVE)
+    plan = io.plan_write(data, lake, mode="overwrite_partitions", **EVOLVE)
     result = io.write_dataset(data, lake, mode="overwrite_partitions", **EVOLVE)
     assert plan.added_columns == result.added_columns == {"new": "string"}
     assert len(plan.retyped_files) == len(result.retyped_files) == 2 and result.removed_rows == 2
