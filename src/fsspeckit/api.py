@@ -248,6 +248,7 @@ def write_dataset(
             other partitions are refused, and a named partition without rows becomes empty. A dictionary with some of
             the partition columns names all partitions with these values. `None` names the null partition.
         max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
+        on_schema_change, evolve_files, evolve_max_bytes: as in `merge`; not with `overwrite`.
         compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone: as in
             `merge`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.

@@ -194,6 +194,7 @@ class DatasetIO(Generic[Frame]):
                 partitions are refused, and named partitions without rows become empty. Some of the partition columns
                 name all partitions with these values; `None` is the null partition.
             max_removed_rows: refuse a write that would remove more rows than this.
+            on_schema_change, evolve_files, evolve_max_bytes: as in `merge`; not with `overwrite`.
 
         The other options are those of `merge`.
         """
