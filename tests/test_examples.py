@@ -101,6 +101,11 @@ def test_the_page_about_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     test_readme.run_all(ROOT / "docs/writes.md")
 
 
+def test_the_page_about_schema_changes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    test_readme.run_all(ROOT / "docs/schema-changes.md")
+
+
 def test_the_page_about_rows_has_the_current_table() -> None:
     assert combination_table() in PAGE.read_text()
 

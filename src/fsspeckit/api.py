@@ -95,6 +95,12 @@ def merge(
         delete_missing: delete target rows that the source does not have: `all`, or those in the `partitions` of the
             source's rows.
         on_move: `refuse` a key that exists in another partition, or `move` the row.
+        on_schema_change: `refuse` columns that only the source has and numbers that do not fit, or `evolve`: add these
+            columns, and widen the types of numbers (docs/schema-changes.md). The source may then lack columns: they are
+            null in inserted rows, and matched rows keep their values.
+        evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows. Some readers
+            then need `mergeSchema` or `union_by_name`.
+        evolve_max_bytes: the most bytes of files without a changed row that are rewritten for that; 100 GB.
         engine: `pyarrow`, `duckdb` or `spark`. By default Spark DataFrames use `spark`, DuckDB relations `duckdb`, and
             all other sources `pyarrow`.
         filesystem: an fsspec file system for the target.
@@ -246,6 +252,7 @@ def write_dataset(
             other partitions are refused, and a named partition without rows becomes empty. A dictionary with some of
             the partition columns names all partitions with these values. `None` names the null partition.
         max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
+        on_schema_change, evolve_files, evolve_max_bytes: as in `merge`; not with `overwrite`.
         compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone, undoable: as
             in `merge`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.

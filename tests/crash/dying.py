@@ -30,6 +30,7 @@ from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 SOURCE = pa.table(
     {"id": [100, 110, 120, 200, 210, 190, 290], "x": [f"new{i}" for i in range(7)], "p": [1, 1, 1, 2, 2, 1, 2]}
 )
+EVOLVING = pa.table({"id": [110, 500], "x": ["newer", "newest"], "p": [1, 2], "new": [1.5, None]})
 NEXT = pa.table({"id": [100, 500], "x": ["next0", "next1"], "p": [1, 2]})
 
 
@@ -64,6 +65,14 @@ def _create(lake: str) -> object:
     return PyArrowDatasetIO().merge(SOURCE, lake, "upsert", ["id"], ["p"])
 
 
+def _evolve(lake: str) -> object:
+    return PyArrowDatasetIO().merge(EVOLVING, lake, "upsert", ["id"], on_schema_change="evolve")
+
+
+def _evolve_append(lake: str) -> object:
+    return PyArrowDatasetIO().write_dataset(EVOLVING.slice(1), lake, on_schema_change="evolve")
+
+
 def remove_files(lake: str) -> object:
     """A commit without additions: some files go, and with them all of the first partition."""
     location = locate(lake)
@@ -95,6 +104,8 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
     "full_merge": _full_merge,
     "create": _create,
     "remove": remove_files,
+    "evolve": _evolve,
+    "evolve_append": _evolve_append,
     **row_changes.OPERATIONS,
     "undoable": _undoable,
     "undoable_delete": _undoable_delete,

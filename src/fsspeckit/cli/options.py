@@ -264,6 +264,25 @@ _ROW_OPTIONS = [
         help="A key that is in another partition: refuse the merge (the default), or move the row.",
     ),
 ]
+SCHEMA_OPTIONS = [
+    click.option(
+        "--on-schema-change",
+        type=click.Choice(("refuse", "evolve")),
+        help="Columns that only the source has, and numbers that do not fit: refuse them (the default), or add the "
+        "columns and widen the types.",
+    ),
+    click.option(
+        "--evolve-files",
+        type=click.Choice(("all", "touched")),
+        help="Which files get a new column: all (the default), or only those with changed rows.",
+    ),
+    click.option(
+        "--evolve-max-bytes",
+        type=click.IntRange(0),
+        metavar="BYTES",
+        help="The most bytes of files without a changed row that are rewritten for a schema change. Default: 100 GB.",
+    ),
+]
 _MERGE_OPTIONS = [
     click.argument("sources", metavar="SOURCE...", nargs=-1, required=True),
     click.argument("target"),
@@ -285,6 +304,7 @@ _MERGE_OPTIONS = [
         help="A partition column of a new data set. Existing partitions are detected from the paths.",
     ),
     *_ROW_OPTIONS,
+    *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
     *_REWRITE_OPTIONS,

@@ -11,6 +11,7 @@ import click
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
     NEW_FILE_OPTIONS,
+    SCHEMA_OPTIONS,
     TIMEZONE_OPTIONS,
     Command,
     add_options,
@@ -91,6 +92,7 @@ _WRITE_OPTIONS = [
         multiple=True,
         help="A partition column of a new data set. Existing partitions are detected from the paths.",
     ),
+    *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
     lock_timeout_option,

@@ -11,3 +11,5 @@ ROW_GROUP_SIZE = 500_000
 # holds the rows of one row group in memory.
 ROW_GROUP_SIZES = (1_000, 1_048_576)
 LOCK_TIMEOUT = 60.0
+# The most bytes of files that a schema change rewrites although none of their rows change.
+EVOLVE_MAX_BYTES = 100 * 10**9

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions, Counts, MatchedRows
 from fsspeckit.core.dataset.ledger import Batch, file_to_copy, with_batch
-from fsspeckit.core.dataset.missing_columns import columns_to_add
+from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.match.prune import Pruned
@@ -24,6 +24,7 @@ from fsspeckit.core.model import (
     Profile,
     Replace,
     RowOptions,
+    SchemaChanges,
     Shape,
     Target,
     WriteOptions,
@@ -63,6 +64,7 @@ class Request:
     """A file that gets one JSON line per commit."""
     max_lengths: Mapping[str, int] = field(default_factory=dict)
     """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
+    schema: SchemaChanges = field(default_factory=SchemaChanges)
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""
@@ -179,15 +181,44 @@ class ExecutionPlan:
 
     @property
     def retyped(self) -> frozenset[str]:
-        """The columns that get one type in all files: the type of some file cannot hold the source's values, or some
-        files lack them."""
-        return self.profile.columns_to_retype.union(self.added) if self.counts else frozenset()
+        """The columns that get one type in all files: the type of some file cannot hold the source's values, some
+        files lack them, or they get new struct fields."""
+        if not self.counts:
+            return frozenset()
+        return self.profile.columns_to_retype.union(self.added_to_all, self.extended)
+
+    @property
+    def _writes_rows(self) -> bool:
+        """Does a row of the source get into a file? Only then the schema changes."""
+        return bool(self.counts.inserted or self.counts.updated or self.counts.moved)
+
+    @property
+    def new_columns(self) -> tuple[str, ...]:
+        """The columns of the source that the target gets."""
+        return self.shape.added if self._writes_rows else ()
+
+    @property
+    def extended(self) -> frozenset[str]:
+        """The columns that get new struct fields."""
+        return frozenset(self.shape.extended) if self._writes_rows else frozenset()
+
+    @property
+    def evolves_all(self) -> bool:
+        """Do all files get new columns or struct fields?"""
+        return bool(self.extended or (self.new_columns and self.request.schema.all_files))
+
+    @property
+    def added(self) -> Mapping[str, Footer | None]:
+        """The columns that files with changed rows get if they lack them, each with a file that has it."""
+        return {**self.added_to_all, **dict.fromkeys(self.new_columns)}
 
     @cached_property
-    def added(self) -> Mapping[str, Footer | None]:
-        """The columns that are added to files that lack them, each with a file that has it."""
+    def added_to_all(self) -> Mapping[str, Footer | None]:
+        """The columns that all files get, each with a file that has it; no file has a new column."""
         if not self.counts:
             return {}
+        if self.new_columns and self.request.schema.all_files:
+            return {**columns_that_files_lack(self.target, self.shape), **dict.fromkeys(self.new_columns)}
         rewritten = {footer.path for footer in self.touched}
         partitioned = bool(self.shape.partitions)
         new_files = self.counts.inserted or self.counts.moved
@@ -199,7 +230,7 @@ class ExecutionPlan:
     def brought_along(self) -> list[Footer]:
         """The files without matched rows that are rewritten with another type or more columns."""
         touched = {footer.path for footer in self.touched}
-        others = files_of_other_types(self.target, self.shape, self.retyped, self.added)
+        others = files_of_other_types(self.target, self.shape, self.retyped, self.added_to_all)
         return [footer for footer in others if footer.path not in touched]
 
     @cached_property

@@ -32,6 +32,7 @@ from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
+    evolved_template,
     in_timezone,
     new_file_options,
     overwritten_target,
@@ -51,6 +52,7 @@ from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
+    REFUSE_SCHEMA_CHANGES,
     FileInfo,
     Match,
     MergeStrategy,
@@ -58,6 +60,7 @@ from fsspeckit.core.model import (
     Rewritten,
     RowOptions,
     Scan,
+    SchemaChanges,
     Shape,
     Staged,
     Target,
@@ -71,7 +74,7 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
-from fsspeckit.core.write_changes import replacing, retype, write_changes
+from fsspeckit.core.write_changes import check_free_space, replacing, retype, write_changes
 from fsspeckit.core.write_plan import PlannedWrite, WriteRequest, plan_removals
 
 __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "run", "write"]
@@ -131,6 +134,9 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
             partitions, layout = partition_map(target, shape), template(target, shape)
             options = new_file_options(location, target, layout, request.options, engine.compression)
             files = NewFiles(shape, partitions, session.stage([""]), options, layout, target.ledger)
+            if request.schema.evolve:
+                files = replace(files, evolved_template=evolved_template(target, shape))
+                check_free_space(location, files.staging, planned.rewritten)
             with location.storage.syncing():
                 staged = insert_rows(engine, location, spool, None, spool.rows, files)
                 if not staged and planned.keeps_no_file:
@@ -141,7 +147,7 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
                 if staged:
                     session.sync_staging()
         removed = [*planned.removed, *_moved(rewritten, planned.infos)]
-        result = results.written(location, request.mode, staged, rewritten, removed, planned.removed_rows)
+        result = results.written(location, request.mode, staged, rewritten, removed, planned)
         changed = [*(s for r in rewritten for s in r.staged), *staged]
         session.commit(changed, removed, planned.infos, results.note(result) if request.undoable else None)
     return result
@@ -169,12 +175,17 @@ def _planned_write(
             target, overwritten_rows = overwritten_target(location, opened.schema, request.partition_columns)
         elif engine.ignores_case and target.schema is not None:
             request = request.renamed(partial(in_target_case, target))
-        shape = _shape(engine, target, opened, (), request.partition_timezone, request.source_timezone)
+        zones = request.partition_timezone, request.source_timezone
+        shape = _shape(engine, target, opened, (), *zones, schema=request.schema)
         shape = replace(shape, max_lengths=request.max_lengths)
         spool = opened.spool(shape, scratch)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
-        yield plan_removals(request, infos, target, spool, shape, overwritten_rows)
+        planned = plan_removals(request, infos, target, spool, shape, overwritten_rows)
+        if request.schema.evolve:
+            validate.rows_to_insert(spool.rows, shape)
+            validate.bytes_to_rewrite([footer.info.size for footer in planned.rewritten], request.schema)
+        yield planned
 
 
 def _target(engine: Engine, location: Location, request: Request) -> tuple[Target, Request]:
@@ -213,7 +224,7 @@ def _spooled(
             shape = _in_timezone(engine, shape_of_target(target), request.partition_timezone)
         else:
             options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
-            shape = _shape(engine, target, opened, request.key_columns, *zones, options)
+            shape = _shape(engine, target, opened, request.key_columns, *zones, options, request.schema)
             shape = replace(shape, max_lengths=request.max_lengths)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
@@ -230,6 +241,7 @@ def _shape(
     partition_timezone: str | None,
     source_timezone: str | None,
     options: RowOptions = DEFAULT_ROW_OPTIONS,
+    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES,
 ) -> Shape:
     """The columns of the merge. The engine gives the default time zones."""
 
@@ -237,7 +249,7 @@ def _shape(
         zone = source_timezone or engine.source_timezone
         return None if zone is None else timezone(zone, "source_timezone")
 
-    shape = shape_of(target, source.schema, key_columns, zone_of_source, options)
+    shape = shape_of(target, source.schema, key_columns, zone_of_source, options, evolves=schema.evolve)
     return _in_timezone(engine, shape, partition_timezone)
 
 
@@ -268,7 +280,7 @@ def _plan(
             key_set = stack.enter_context(engine.keys(spool, actions))
             profile = profile_of(spool, key_set)
         validate.source(profile, shape.keys)
-        validate.rows_to_write(target, shape, profile, request.rows)
+        validate.rows_to_write(target, shape, profile, request.rows, evolves=request.schema.evolve)
         validate.missing_rows(actions, target, shape, profile)
         whole = files_with_missing_rows(actions, target, shape, profile)
         pruned = prune(target.files, shape, profile, partition_map(target, shape), whole)
@@ -277,9 +289,12 @@ def _plan(
         scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]
         matched = key_set.match(location, scans)
     validate.no_moved_keys(matched.match, actions, shape.partitions)
+    validate.whole_rows(target, shape, matched.match.moved, actions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
     planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
     validate.rows_to_insert(planned.counts.inserted, shape)
+    validate.types_unchanged(target, shape, request.schema)
+    validate.bytes_to_rewrite([footer.info.size for footer in planned.brought_along], request.schema)
     return planned, spool, matched.hits
 
 

@@ -176,6 +176,23 @@ DEFAULT_ROW_OPTIONS = RowOptions()
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """Whether new columns and wider types of the source change the target, and which files get them.
+
+    `all_files`: files without a changed row get new columns too, but at most `max_bytes` of them. `only_columns`: no
+    column changes its type, because the catalog that describes the target cannot follow.
+    """
+
+    evolve: bool = False
+    all_files: bool = True
+    max_bytes: int = defaults.EVOLVE_MAX_BYTES
+    only_columns: bool = False
+
+
+REFUSE_SCHEMA_CHANGES = SchemaChanges()
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteRows:
     """Which source rows are delete rows: those with one of the `values` in `column`, or, without values, with `true`.
 
@@ -201,6 +218,9 @@ class Shape:
     instants before 1900. Instants in folder names are in `partition_timezone`. `mixed` are the columns whose type
     differs between files, with the types that are not the shape's (see `values.unify`). `local_times` gives the zone of
     source columns whose times have none. Text in the columns `max_lengths` may not have more characters.
+
+    `added` columns are new: only the source has them. `extended` columns of the target get new struct fields; their
+    types have these fields, but no wider numbers. `evolves`: types may be wider than those of the target.
     """
 
     schema: pa.Schema
@@ -218,6 +238,9 @@ class Shape:
     deletes: DeleteRows | None = None
     only_keys: bool = False
     max_lengths: Mapping[str, int] = field(default_factory=dict)
+    added: tuple[str, ...] = ()
+    extended: Mapping[str, pa.DataType] = field(default_factory=dict)
+    evolves: bool = False
 
     @property
     def source_columns(self) -> tuple[str, ...]:

@@ -30,8 +30,9 @@ class MergeResult:
     `bytes_copied` were copied from old files without decoding, `bytes_encoded` are all other bytes that were written.
     `spliced_files` is the number of files rewritten with unchanged row groups and columns copied as bytes;
     `reencoded_files` were decoded and encoded completely, and the logger `fsspeckit.rewrite` gives the reason (INFO).
-    `retyped_columns` had different types in different files, and have the given type in all files since this merge;
-    `retyped_files` were rewritten for that reason only, without a changed row.
+    `retyped_columns` had another type, or different types in different files, and have the given type in all files
+    since this merge. `added_columns` are new in the data set, with their types (`on_schema_change="evolve"`); new
+    struct fields are named `column.field`. `retyped_files` were rewritten for these reasons only; no row changed.
     `skipped` target rows stayed because the source's row is older (`sequence_by`). `moved` rows went to another
     partition; they are counted as updated too. `changed` of the updated rows have other values than before; `None` if
     that was not compared, as in a full rewrite by `full_merge`. `replayed`: the batch was committed before, and nothing
@@ -63,6 +64,7 @@ class MergeResult:
     skipped: int = 0
     moved: int = 0
     changed: int | None = None
+    added_columns: dict[str, str] = field(default_factory=dict)
     kept_copies: list[str] = field(default_factory=list)
     replayed: bool = False
     started: datetime | None = None
@@ -99,7 +101,7 @@ class WriteResult:
     `retyped_files` are existing files that were rewritten without a changed row: with a wider type of a column, because
     new rows have values that their own type could not hold, with columns that they lacked, or with the records of
     streams. `removed_rows` are the rows of files that were replaced or removed; `None` if one of these files could not
-    be read.
+    be read. `added_columns` are new in the data set, with their types.
     """
 
     mode: str
@@ -108,6 +110,7 @@ class WriteResult:
     removed_files: list[str] = field(default_factory=list)
     retyped_files: list[str] = field(default_factory=list)
     removed_rows: int | None = 0
+    added_columns: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class WritePlan:
 
     `removed_rows` is `None` if a file that would be removed cannot be read. `new_rows` are the rows of new files by
     folder (`""` if the data set is not partitioned). `emptied_partitions` are folders that would lose their last file.
+    `added_columns` would be new in the data set, with their types.
     """
 
     mode: str
@@ -126,6 +130,7 @@ class WritePlan:
     new_rows: Mapping[str, int]
     new_partitions: tuple[str, ...]
     emptied_partitions: tuple[str, ...]
+    added_columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,7 +193,8 @@ class FilePlan:
 class MergePlan:
     """What a merge would do: exact counts, and the action for each file with its reason.
 
-    `retyped_columns` have different types in different files now, and would have the given type in all files.
+    `retyped_columns` have another type, or different types in different files now, and would have the given type in all
+    files. `added_columns` would be new in the data set, with their types; new struct fields are named `column.field`.
 
     `bytes_copied` estimates how many bytes of the rewritten files would at least be copied, because their row groups
     contain no matched row; at most `bytes_encoded` would be encoded again. New rows are not included.
@@ -215,6 +221,7 @@ class MergePlan:
     new_rows: Mapping[str, int] = field(default_factory=dict)
     new_partitions: tuple[str, ...] = ()
     emptied_partitions: tuple[str, ...] = ()
+    added_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target_count_after(self) -> int:

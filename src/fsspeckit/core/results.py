@@ -10,9 +10,10 @@ from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.prune import Pruned
-from fsspeckit.core.model import FileInfo, Footer, Rewritten, Staged, Target
+from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Location
+from fsspeckit.core.values.evolve import added_paths
 from fsspeckit.core.write_plan import PlannedWrite
 
 
@@ -55,6 +56,7 @@ def result(
         reencoded_files=sum(bool(r.staged) and not r.spliced for r in rewritten),
         retyped_files=[location.show(s.path) for r in rewritten if r.only_types and planned.retyped for s in r.staged],
         retyped_columns=_retyped_columns(planned) if written else {},
+        added_columns=_added_columns(planned) if written else {},
         skipped=counts.skipped,
         moved=counts.moved,
         changed=None if planned.request.actions.replaces_target else sum(r.changed for r in rewritten) + counts.moved,
@@ -63,7 +65,23 @@ def result(
 
 def _retyped_columns(planned: ExecutionPlan) -> dict[str, str]:
     """Columns that change their type, and the type that they have in all files afterwards."""
-    return {name: str(planned.shape.schema.field(name).type) for name in sorted(planned.retyped)}
+    retyped = planned.retyped.difference(planned.new_columns)
+    return {name: str(planned.shape.schema.field(name).type) for name in sorted(retyped)}
+
+
+def _added_columns(planned: ExecutionPlan) -> dict[str, str]:
+    evolves = planned.new_columns or planned.extended
+    return added_columns(planned.target, planned.shape) if evolves else {}
+
+
+def added_columns(target: Target, shape: Shape) -> dict[str, str]:
+    """New columns of the data set, and new struct fields as `column.field`, with their types."""
+    added = {name: str(shape.schema.field(name).type) for name in shape.added}
+    for name in sorted(shape.extended):
+        assert target.schema is not None
+        fields = added_paths(target.schema.field(name).type, shape.schema.field(name).type, name)
+        added |= {path: str(dtype) for path, dtype in fields}
+    return added
 
 
 def _preserved(location: Location, target: Target, replaced: set[str]) -> list[MergeFileMetadata]:
@@ -77,7 +95,7 @@ def written(
     inserted: Sequence[Staged],
     retyped: Sequence[Rewritten],
     removed: Sequence[FileInfo],
-    removed_rows: int | None = 0,
+    planned: PlannedWrite,
 ) -> WriteResult:
     """The result of a plain write."""
     rewritten = [entry(location, s, "rewritten") for r in retyped for s in r.staged]
@@ -87,8 +105,14 @@ def written(
         [*rewritten, *(entry(location, s, "inserted") for s in inserted)],
         [location.show(f.path) for f in removed],
         [f.path for f in rewritten],
-        removed_rows,
+        planned.removed_rows,
+        write_columns(planned),
     )
+
+
+def write_columns(planned: PlannedWrite) -> dict[str, str]:
+    """New columns of the data set, if the write has rows."""
+    return added_columns(planned.target, planned.shape) if planned.spool.rows else {}
 
 
 def describe_write(location: Location, mode: str, planned: PlannedWrite, new_rows: Mapping[str, int]) -> WritePlan:
@@ -105,6 +129,7 @@ def describe_write(location: Location, mode: str, planned: PlannedWrite, new_row
         new_rows=new_rows,
         new_partitions=tuple(sorted(new_rows.keys() - folders - {""})),
         emptied_partitions=tuple(sorted(folders - kept - new_rows.keys() - {""})),
+        added_columns=write_columns(planned),
     )
 
 
@@ -145,6 +170,7 @@ def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, 
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
         retyped_columns=_retyped_columns(planned),
+        added_columns=_added_columns(planned),
         skipped=counts.skipped,
         moved=counts.moved,
         new_rows=new_rows,
@@ -202,8 +228,7 @@ def _action(
     if touched and not (matched.updated or deleted) and planned.request.rewrite_mode == "incremental":
         if planned.copied is not None:
             return "rewrite", "keeps the record of a stream"
-        columns = " and ".join(_retyped_columns(planned))
-        return "rewrite", f"gets {columns}" if planned.added else f"takes the common type of {columns}"
+        return "rewrite", _reason_to_retype(planned)
     if touched:
         return "rewrite", summary if deleted or matched.skipped else _count(matched.total, "matched row")
     if matched.skipped:
@@ -213,8 +238,20 @@ def _action(
     return "scan", _count(matched.total, "existing key") if matched.total else "no key matched"
 
 
+def _reason_to_retype(planned: ExecutionPlan) -> str:
+    """Why a file without a changed row is rewritten."""
+    added, retyped = [*planned.added_to_all, *planned.extended], _retyped_columns(planned)
+    parts = [f"gets {' and '.join(dict.fromkeys(added))}"] if added else []
+    if common := [name for name in retyped if name not in added]:
+        parts.append(f"takes the common type of {' and '.join(common)}")
+    return ", ".join(parts)
+
+
 def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iterator[str]:
     """Columns that change their type, and files that are rewritten only for that."""
+    yield from _evolution_hints(planned, brought_along)
+    if planned.new_columns or planned.extended:
+        return
     for name, dtype in _retyped_columns(planned).items():
         if name in planned.added:
             continue
@@ -229,6 +266,26 @@ def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iter
             f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge: all "
             f"files get them, since DuckDB takes the columns of the first file for those of all. "
             f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
+        )
+
+
+def _evolution_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iterator[str]:
+    """New columns, and what readers have to know about files that do not get them."""
+    added = _added_columns(planned)
+    if not added:
+        return
+    names, size = " and ".join(added), sum(footer.info.size for footer in brought_along)
+    if planned.evolves_all:
+        yield (
+            f"New in the data set: {names}. All files get them, since readers disagree on files with different "
+            f"columns. {_count(len(brought_along), 'file')} ({size:,} bytes) without a matched row would be rewritten "
+            "for that."
+        )
+    if planned.new_columns and not planned.request.schema.all_files:
+        yield (
+            f"New in the data set: {' and '.join(planned.new_columns)}. Files without a changed row do not get them "
+            "(evolve_files='touched'). Spark then needs mergeSchema=true, DuckDB union_by_name=true, and Polars "
+            "missing_columns='insert'; PyArrow and pandas take the columns of the first file."
         )
 
 

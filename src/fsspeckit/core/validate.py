@@ -17,9 +17,10 @@ from fsspeckit.core.errors import (
     RemovedRowsError,
     SchemaMismatchError,
 )
-from fsspeckit.core.model import Match, MergeStrategy, Profile, RowOptions, Shape, Target
+from fsspeckit.core.model import Match, MergeStrategy, Profile, RowOptions, SchemaChanges, Shape, Target
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.shape import columns_differ, missing_columns
+from fsspeckit.core.values.unify import types_differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +141,24 @@ def no_null_sequence(null_counts: Mapping[str, int]) -> None:
         )
 
 
-def rows_to_write(target: Target, shape: Shape, profile: Profile, options: RowOptions) -> None:
+def rows_to_write(target: Target, shape: Shape, profile: Profile, options: RowOptions, *, evolves: bool) -> None:
     """Rows that are not delete rows need all columns of the target, unless only some are updated."""
-    if profile.write_rows and not options.some_columns and not options.only_keys and target.schema is not None:
-        missing = missing_columns(target, shape)
-        if missing:
-            raise columns_differ(missing, (), options)
+    if not profile.write_rows or options.some_columns or options.only_keys or target.schema is None or evolves:
+        return
+    missing = missing_columns(target, shape)
+    if missing:
+        raise columns_differ(missing, (), options)
+
+
+def whole_rows(target: Target, shape: Shape, moved: int, actions: Actions) -> None:
+    """Rows that replace the target, or move, are written whole: the values of missing columns would be lost."""
+    missing = missing_columns(target, shape) if target.schema is not None and shape.updated != () else []
+    if missing and (moved or actions.replaces_target):
+        what = f"{moved} row(s) move to another partition" if moved else "full_merge replaces every row"
+        raise SchemaMismatchError(
+            f"Columns missing from the source: {missing}. {what}, so their values would be lost. Columns are not "
+            "dropped by a merge: add them to the source."
+        )
 
 
 def missing_rows(actions: Actions, target: Target, shape: Shape, profile: Profile) -> None:
@@ -196,3 +209,27 @@ def removed_rows(rows: int | None, limit: int | None) -> None:
         return
     lost = "an unknown number of rows, because a file cannot be read" if rows is None else f"{rows:,} row(s)"
     raise RemovedRowsError(f"The write would remove {lost}; max_removed_rows is {limit:,}. Nothing was changed.", rows)
+
+
+def bytes_to_rewrite(sizes: Sequence[int], schema: SchemaChanges) -> None:
+    """Refuse a schema change that would rewrite very many bytes of files without a changed row."""
+    if schema.evolve and sum(sizes) > schema.max_bytes:
+        raise SchemaMismatchError(
+            f"The schema change would rewrite {len(sizes):,} file(s) without a changed row, {sum(sizes):,} bytes, and "
+            f"at most {schema.max_bytes:,} are allowed. Allow more (evolve_max_bytes), or let only files with changed "
+            "rows get new columns (evolve_files='touched')."
+        )
+
+
+def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None:
+    """Refuse another type of a column, and new struct fields, if the catalog cannot follow."""
+    if not schema.only_columns or not schema.evolve or target.schema is None:
+        return
+    old = {field.name: field.type for field in target.schema}
+    changed = [f.name for f in shape.schema if f.name in old and types_differ(old[f.name], f.type)]
+    changed += [name for name in shape.extended if name not in changed]
+    if changed:
+        raise SchemaMismatchError(
+            f"The type of {changed} would change, and Spark's catalog can add columns to a Parquet table but not "
+            "change them. Merge by the path of the table, then create the table anew at that path."
+        )

@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from fsspeckit.core.commit.session import Session
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.target import files_of_other_types, new_file_options, partition_map, template
+from fsspeckit.core.dataset.target import (
+    evolved_template,
+    files_of_other_types,
+    new_file_options,
+    partition_map,
+    template,
+)
 from fsspeckit.core.engine import Engine
+from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
@@ -38,14 +45,15 @@ def write_changes(
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
     how = replacing(engine, location, request.replace)
+    check_free_space(location, staging, [*touched, *planned.brought_along] if request.schema.evolve else [])
     jobs = _jobs(planned, files, how)
     rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
     written = {job.footer.path for job in jobs}
     rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
     inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
-    if done or inserted:
-        retyped, added = planned.retyped, planned.added
+    if done or inserted or planned.evolves_all:
+        retyped, added = planned.retyped, planned.added_to_all
         others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
         rewritten += retype(engine, location, spool, files, others, retyped, added, how)
     if done and not inserted and not any(r.staged for r in rewritten):
@@ -96,7 +104,8 @@ def new_files(
     entries, layout = ledger.with_batch(target.ledger, request.batch), template(target, shape)
     partitions = partition_map(target, shape)
     options = new_file_options(location, target, layout, request.options, engine.compression)
-    return NewFiles(shape, partitions, staging, options, layout, entries, request.actions)
+    evolved = evolved_template(target, shape) if request.schema.evolve else None
+    return NewFiles(shape, partitions, staging, options, layout, entries, request.actions, evolved)
 
 
 def retype(
@@ -127,6 +136,16 @@ def retype(
     ]
     nothing = Hits(spool.store, (), {})
     return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
+
+
+def check_free_space(location: Location, staging: str, footers: Sequence[Footer]) -> None:
+    """Refuse a schema change that would fill the disk. Rewritten files are about as large as the old ones."""
+    needed, free = sum(footer.info.size for footer in footers), location.storage.free_bytes(staging)
+    if free is not None and needed > free:
+        raise SchemaMismatchError(
+            f"The schema change rewrites {needed:,} bytes of files, and the disk has {free:,} bytes free. Free some "
+            "space, or let only files with changed rows get new columns (evolve_files='touched')."
+        )
 
 
 def replacing(engine: Engine, location: Location, requested: Replace | None = None) -> Replace:

@@ -11,11 +11,19 @@ from typing import Any, Literal
 
 from fsspeckit.core import defaults
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.missing_columns import columns_to_add
+from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.replaced_partitions import replaced_files
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import FileInfo, Footer, Shape, Target, WriteOptions
+from fsspeckit.core.model import (
+    REFUSE_SCHEMA_CHANGES,
+    FileInfo,
+    Footer,
+    SchemaChanges,
+    Shape,
+    Target,
+    WriteOptions,
+)
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.rows.spool import Spool
 
@@ -37,6 +45,7 @@ class WriteRequest:
     source_timezone: str | None = None
     undoable: bool = False
     max_lengths: Mapping[str, int] = field(default_factory=dict)
+    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""
@@ -62,6 +71,7 @@ class PlannedWrite:
     shape: Shape
     removed: Sequence[FileInfo]
     removed_rows: int | None
+    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
 
     @property
     def keeps_no_file(self) -> bool:
@@ -79,13 +89,15 @@ class PlannedWrite:
         """The columns that files get that lack them."""
         if not self.target.files:  # of an overwrite, too: no file stays
             return {}
+        if self.spool.rows and self.shape.added and self.schema.all_files:
+            return {**columns_that_files_lack(self.target, self.shape), **dict.fromkeys(self.shape.added)}
         partitions = partial(partition_map, self.target, self.shape)
         return columns_to_add(self.target, self.shape, self._removed_paths, rows_by_partition(self.spool), partitions)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that get one type in all files."""
-        return self.spool.columns_to_retype.union(self.added)
+        """The columns that get one type in all files, or new struct fields."""
+        return self.spool.columns_to_retype.union(self.added, self.shape.extended if self.spool.rows else ())
 
     @cached_property
     def rewritten(self) -> list[Footer]:
@@ -115,13 +127,14 @@ def plan_removals(
 ) -> PlannedWrite:
     """Decide which files the write removes. `overwritten_rows` are those of all files, for `mode="overwrite"`."""
     if request.mode == "overwrite":
-        return PlannedWrite(infos, target, spool, shape, infos, overwritten_rows)
+        return PlannedWrite(infos, target, spool, shape, infos, overwritten_rows, request.schema)
     replaced: list[Footer] = []
     if request.mode == "overwrite_partitions":
         source = rows_by_partition(spool)
         replaced = replaced_files(target, shape, partition_map(target, shape), source, request.partitions)
     removed = [footer.info for footer in replaced]
-    return PlannedWrite(infos, target, spool, shape, removed, sum(footer.rows for footer in replaced))
+    rows = sum(footer.rows for footer in replaced)
+    return PlannedWrite(infos, target, spool, shape, removed, rows, request.schema)
 
 
 def rows_by_partition(spool: Spool) -> Counter[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.write_plan import MODES, WriteRequest
 from fsspeckit.datasets.options import Columns
+from fsspeckit.datasets.schema_options import schema_changes
 
 
 def write_request(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> WriteRequest:
@@ -31,6 +32,7 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         source_timezone=zone(options, "source_timezone"),
         undoable=undoable(options),
         max_lengths=options.get("max_lengths") or {},
+        schema=schema_changes(options, "mode='overwrite'" if mode == "overwrite" else None),
     )
 
 

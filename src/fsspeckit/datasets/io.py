@@ -41,6 +41,7 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.row_options import row_arguments
+from fsspeckit.datasets.schema_options import schema_changes
 from fsspeckit.datasets.sources import keys_source
 
 Frame = TypeVar("Frame")
@@ -85,6 +86,10 @@ class DatasetIO(Generic[Frame]):
             update_columns, exclude_columns: matched rows get only these columns, or all but these.
             delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
             on_move: `refuse` a key that exists in another partition, or `move` the row.
+            on_schema_change: `refuse` columns that only the source has and numbers that do not fit, or `evolve`: add
+                these columns, and widen the types of numbers. The source may then lack columns.
+            evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows.
+            evolve_max_bytes: the most bytes of files without a changed row that are rewritten for that.
             compression, max_rows_per_file, row_group_size: for new files. The default is the codec and the row-group
                 size of the data set's own files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
@@ -202,6 +207,7 @@ class DatasetIO(Generic[Frame]):
                 partitions are refused, and named partitions without rows become empty. Some of the partition columns
                 name all partitions with these values; `None` is the null partition.
             max_removed_rows: refuse a write that would remove more rows than this.
+            on_schema_change, evolve_files, evolve_max_bytes: as in `merge`; not with `overwrite`.
 
         The other options are those of `merge`.
         """
@@ -309,12 +315,16 @@ class DatasetIO(Generic[Frame]):
         options: Mapping[str, Any],
         rewrite_mode: Literal["full", "incremental"] = "incremental",
         dedup_order_by: tuple[str, ...] = (),
+        *,
+        only_columns: bool = False,
     ) -> core.Request:
         """Check the arguments and return them as a `Request` with defaults for missing options.
 
+        `only_columns`: schema changes may add columns, but not change their types.
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
         parsed, how = MergeStrategy.parse(strategy), options.get("replace")
+        idle = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
         if how not in (None, "in_place", "new_file"):
@@ -335,6 +345,7 @@ class DatasetIO(Generic[Frame]):
             undoable=undoable(options),
             max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
+            schema=schema_changes(options, idle, only_columns=only_columns),
             **row_arguments(parsed, options),
         )
 

@@ -31,6 +31,17 @@ class CommonOptions(TypedDict, total=False):
     """Time zone of source timestamps that have none, if the target's have one. Default under Spark: the session's."""
 
 
+class SchemaOptions(TypedDict, total=False):
+    """Options of `plan`, `merge` and writes about columns that only the source has, and values that do not fit."""
+
+    on_schema_change: Literal["refuse", "evolve"]
+    """Refuse such a source, or add its columns to the target and widen the types of numbers."""
+    evolve_files: Literal["all", "touched"]
+    """Which files get a new column: all, or only those with changed rows."""
+    evolve_max_bytes: int
+    """The most bytes of files without a changed row that are rewritten for a schema change."""
+
+
 class RowChangeOptions(TypedDict, total=False):
     """Options of `plan` and `merge` about single rows."""
 
@@ -52,11 +63,11 @@ class RowChangeOptions(TypedDict, total=False):
     """A key that is in another partition: refuse the merge, or move the row."""
 
 
-class PlanOptions(CommonOptions, RowChangeOptions, total=False):
+class PlanOptions(CommonOptions, RowChangeOptions, SchemaOptions, total=False):
     """Options of `plan`."""
 
 
-class NewFileOptions(CommonOptions, total=False):
+class NewFileOptions(CommonOptions, SchemaOptions, total=False):
     """Options of `write_dataset`, `merge` and `write_parquet_dataset`."""
 
     compression: str | None

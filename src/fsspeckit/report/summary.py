@@ -110,14 +110,15 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
     elif name == "prune" and reasons:
         meaning = f"{meaning}: {', '.join(f'{reason} ({count(n)})' for reason, n in reasons.most_common())}"
     elif name == "rewrite" and any(not (f.updated_rows or f.deleted_rows) for f in files):
-        meaning = f"{meaning}, or take the common type of a column"
+        meaning = f"{meaning}, or get columns or the common type of a column"
     return Group(name, LABELS[name], meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
 
 
 def result_groups(result: MergeResult) -> list[Group]:
     meanings = dict(_DONE)
     if result.retyped_files:
-        meanings["rewritten"] += ", or took the common type of a column"
+        meanings["rewritten"] += ", or got new columns" if result.added_columns else ""
+        meanings["rewritten"] += ", or took the common type of a column" if result.retyped_columns else ""
     groups = []
     for name, meaning in meanings.items():
         files = [f for f in result.files if f.operation == name]
@@ -167,14 +168,21 @@ def _some(values: Sequence[str], limit: int = 8) -> str:
 
 
 def retyped(result: MergeResult) -> str | None:
-    """A sentence about files that were rewritten although none of their rows changed, if there are any."""
-    if not result.retyped_files:
-        return None
-    types = ", ".join(f"{name} is {dtype}" for name, dtype in result.retyped_columns.items())
-    return (
-        f"{count(len(result.retyped_files), 'file')} without a changed row took the common type of a column, so that "
-        f"readers can read all files together: {types}."
+    """What is new in the schema, and files that were rewritten although none of their rows changed, if any."""
+    added, types = (
+        ", ".join(f"{name} is {dtype}" for name, dtype in columns.items())
+        for columns in (result.added_columns, result.retyped_columns)
     )
+    sentences = [f"New columns: {added}."] if added else []
+    sentences += [f"New types: {types}."] if types and added else []
+    if result.retyped_files and added:
+        sentences.append(f"{count(len(result.retyped_files), 'file')} without a changed row were rewritten for that.")
+    elif result.retyped_files:
+        sentences.append(
+            f"{count(len(result.retyped_files), 'file')} without a changed row took the common type of a column, so "
+            f"that readers can read all files together: {types}."
+        )
+    return " ".join(sentences) or None
 
 
 def still_kept(result: MergeResult) -> str | None:

@@ -32,6 +32,12 @@ def columns_to_add(
         return {}
     if not any(_may_come_first(target, missing, rewritten, inserted, partitions, order) for order in _ORDERS):
         return {}
+    return columns_that_files_lack(target, shape)
+
+
+def columns_that_files_lack(target: Target, shape: Shape) -> Mapping[str, Footer | None]:
+    """The columns that some files lack, each with a file that has it in the shape's type."""
+    missing = _missing_columns(target)
     return {name: _file_with(target, shape, name) for name in shape.stored if name in missing}
 
 

@@ -19,9 +19,11 @@ from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.model import FileInfo, Footer, Shape, Target, WriteOptions
 from fsspeckit.core.parallel import parallel_map
 from fsspeckit.core.parquet.reader import checked_metadata
+from fsspeckit.core.parquet.retype import NewColumns
 from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
+from fsspeckit.core.values.evolve import lacks_fields
 from fsspeckit.core.values.schema import effective_schema, one_of_each_schema, unify_footers
 from fsspeckit.core.values.unify import types_differ, unshredded
 
@@ -141,9 +143,15 @@ def files_of_other_types(
     for footer in one_of_each_schema(target.files.templates):
         own = {f.name: f.type for f in footer.schema}
         has_other_type[id(footer.schema)] = any(
-            types_differ(own[name], dtype) if name in own else name in added for name, dtype in types.items()
+            column_differs(own[name], dtype, shape, name) if name in own else name in added
+            for name, dtype in types.items()
         )
     return [footer for footer in target.files if has_other_type[id(footer.schema)]]
+
+
+def column_differs(own: pa.DataType, dtype: pa.DataType, shape: Shape, name: str) -> bool:
+    """Does a column of a file have another type than in the shape, or lack new struct fields?"""
+    return types_differ(own, dtype) or (name in shape.extended and lacks_fields(own, dtype))
 
 
 def shape_of_files(target: Target, shape: Shape, retyped: Container[str]) -> Shape:
@@ -153,7 +161,8 @@ def shape_of_files(target: Target, shape: Shape, retyped: Container[str]) -> Sha
     columns = shape.schema
     for name in (name for name in shape.mixed if name not in retyped):
         index = columns.get_field_index(name)
-        columns = columns.set(index, columns.field(index).with_type(target.schema.field(name).type))
+        dtype = shape.extended.get(name, target.schema.field(name).type)
+        columns = columns.set(index, columns.field(index).with_type(dtype))
     return replace(shape, schema=columns)
 
 
@@ -183,9 +192,25 @@ def new_file_options(
 
 def template(target: Target, shape: Shape) -> Footer | None:
     """The last file that has the merge's schema. New files are written like it."""
-    stored = _unshredded(shape.schema.field(name) for name in shape.stored)
+    return _file_with_columns(target, _unshredded(shape.schema.field(name) for name in shape.stored))
+
+
+def evolved_template(target: Target, shape: Shape) -> tuple[Footer, NewColumns] | None:
+    """The last file that has the target's schema, and the columns in which new files differ from it."""
+    if target.schema is None:
+        return None
+    old = {field.name: field.type for field in target.schema}
+    columns = {name: shape.schema.field(name) for name in shape.stored}
+    differing = [n for n, f in columns.items() if n in old and column_differs(old[n], f.type, shape, n)]
+    types = {name: arrays.plain_type(columns[name].type) for name in differing}
+    added = [(columns[name], None) for name in shape.added]
+    footer = _file_with_columns(target, _unshredded(target.schema)) if types or added else None
+    return None if footer is None else (footer, NewColumns(types, added))
+
+
+def _file_with_columns(target: Target, columns: pa.Schema) -> Footer | None:
     files = _last_files(target)
-    return next((footer for footer in files if stored.equals(_unshredded(effective_schema(footer)))), None)
+    return next((footer for footer in files if columns.equals(_unshredded(effective_schema(footer)))), None)
 
 
 def _last_files(target: Target) -> Iterator[Footer]:

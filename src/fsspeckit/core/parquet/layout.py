@@ -26,6 +26,7 @@ from fsspeckit.core.parquet.footer_override import FooterOverride
 from fsspeckit.core.parquet.format import FileMetaData
 from fsspeckit.core.parquet.metadata_entries import NewValues
 from fsspeckit.core.parquet.reader import checked_footer, open_parquet, raw_footer, reading
+from fsspeckit.core.parquet.retype import NewColumns, footer_with_columns
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.parquet.writer_options import repeats, writer_options
 from fsspeckit.core.storage import Location
@@ -144,14 +145,21 @@ class Layout:
         return pa.table(columns, schema=pa.schema(fields, self.storage.metadata))
 
 
-def template_layout(location: Location, footer: Footer, *, nullable: bool = False) -> Layout:
-    """The layout of an existing file for new files; `nullable` (see `Layout.like`) only if Spark wrote it."""
+def template_layout(
+    location: Location, footer: Footer, columns: NewColumns | None = None, *, nullable: bool = False
+) -> Layout:
+    """The layout of an existing file for new files; `nullable` (see `Layout.like`) only if Spark wrote it.
+
+    New files differ from it by `columns`.
+    """
     raw = raw_footer(location, footer.path)
     if footer.metadata is None:
         with open_parquet(location, footer.path) as file:
             footer = replace(footer, metadata=file.metadata)
     assert footer.metadata is not None
     fields = checked_footer(location, footer.path, raw, footer.metadata)
+    if columns is not None:
+        footer, fields = footer_with_columns(location, footer, fields, columns, None)
     return file_layout(location, footer, fields, nullable and footer.by_spark)
 
 

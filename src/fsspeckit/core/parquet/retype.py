@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
+from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.footer_io import footer_bytes, with_end
@@ -38,24 +39,12 @@ from fsspeckit.core.parquet.format import (
 )
 from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA, SPARK_ROW, is_of_schema
 from fsspeckit.core.parquet.reader import raw_footer
-from fsspeckit.core.parquet.schema import top_level
+from fsspeckit.core.parquet.schema import merged_elements, top_level
+from fsspeckit.core.parquet.spark_types import spark_type
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 
 _KEPT = (SchemaElement.REPETITION_TYPE, SchemaElement.NAME, SchemaElement.FIELD_ID)
-_SPARK = {
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +78,16 @@ class NewColumns:
 def footer_with_columns(
     location: Location, footer: Footer, fields: thrift.Struct, new: NewColumns, template: Footer | None
 ) -> tuple[Footer, thrift.Struct]:
-    """The file's footer with other types and columns, as we know it and decoded.
+    """The file's footer with other types and columns, as we know it and decoded; see `fields_with_columns`."""
+    raw = thrift.encode(fields_with_columns(location, footer, fields, new, template))
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + with_end(raw)))
+    return replace(footer, schema=new.of_schema(footer.schema), metadata=metadata), thrift.decode_whole(raw)
+
+
+def fields_with_columns(
+    location: Location, footer: Footer, fields: thrift.Struct, new: NewColumns, template: Footer | None
+) -> thrift.Struct:
+    """A decoded footer with other types and columns.
 
     `template` is a file of the target that has these types; its flat columns show how they are stored.
     """
@@ -107,9 +105,7 @@ def footer_with_columns(
     if FileMetaData.COLUMN_ORDERS in fields:
         orders: list[thrift.Struct] = [{ColumnOrder.TYPE_ORDER: (thrift.STRUCT, {})} for _ in paths]
         changed[FileMetaData.COLUMN_ORDERS] = thrift.struct_list(orders)
-    raw = thrift.encode(changed)
-    metadata = pq.read_metadata(pa.BufferReader(MAGIC + with_end(raw)))
-    return replace(footer, schema=new.of_schema(footer.schema), metadata=metadata), thrift.decode_whole(raw)
+    return changed
 
 
 def _columns(
@@ -122,7 +118,19 @@ def _columns(
     columns = []
     for place, field in zip(top_level(elements), footer.schema, strict=True):
         old = new = elements[place.start : place.stop]
-        if field.name in types:
+        if field.name in types and t.is_nested(types[field.name]) and t.is_nested(arrays.plain_type(field.type)):
+            before, after = (_elements(field.name, dtype, []) for dtype in (field.type, types[field.name]))
+            try:
+                first, *rest = merged_elements(old, before, after)
+                new = [{**first, **{number: old[0][number] for number in _KEPT if number in old[0]}}, *rest]
+            except thrift.CorruptFile as error:
+                raise LayoutError(
+                    f"{location.show(footer.path)}: column {field.name!r} cannot get new fields: {error.args[0]}. "
+                    "Rewrite the file with another writer first; nothing was changed.",
+                    operation="rewrite",
+                    path=footer.path,
+                ) from error
+        elif field.name in types:
             first, *rest = _elements(field.name, types[field.name], template_elements)
             kept = {number: old[0][number] for number in _KEPT if number in old[0]}
             new = [{**{n: v for n, v in first.items() if n != SchemaElement.FIELD_ID}, **kept}, *rest]
@@ -159,10 +167,13 @@ def _group(group: thrift.Struct, columns: Sequence[_Column], paths: Sequence[Any
     for column in columns:
         chunks = [next(old) for _ in _leaves(column.old)]
         if column.changes:
-            leaves = _leaves(column.new)
-            if not chunks:
-                chunks, added = [_without_values(known[0], group[RowGroup.NUM_ROWS])], added + len(leaves)
-            templates = chunks if len(chunks) == len(leaves) else chunks[:1] * len(leaves)
+            leaves, templates = _leaves(column.new), chunks
+            added += 0 if chunks else len(leaves)
+            if len(chunks) != len(leaves):
+                old_paths = {_path(chunk): chunk for chunk in chunks}
+                empty = _without_values((chunks or known)[0], group[RowGroup.NUM_ROWS])
+                new_paths = paths[len(new) : len(new) + len(leaves)]
+                templates = [old_paths.get(tuple(path[1][1]), empty) for path in new_paths]
             chunks = [
                 _chunk(chunk, leaf, paths[len(new) + n], column.was_null)
                 for n, (chunk, leaf) in enumerate(zip(templates, leaves, strict=True))
@@ -171,6 +182,10 @@ def _group(group: thrift.Struct, columns: Sequence[_Column], paths: Sequence[Any
     moved = len(new) - added != len(known)  # then sorting columns have other numbers
     kept = {n: value for n, value in group.items() if n != RowGroup.SORTING_COLUMNS or not moved}
     return {**kept, RowGroup.COLUMNS: thrift.struct_list(new)}
+
+
+def _path(chunk: thrift.Struct) -> tuple[bytes, ...]:
+    return tuple(chunk[ColumnChunk.META_DATA][1][ColumnMetaData.PATH_IN_SCHEMA][1][1])
 
 
 def _leaves(elements: Sequence[thrift.Struct]) -> list[thrift.Struct]:
@@ -268,14 +283,10 @@ def _spark_entry(text: bytes, new: NewColumns) -> bytes | None:
         for field in entry["fields"]:
             dtype = new.types.get(field["name"])
             if dtype is not None:
-                field["type"] = _spark_type(dtype)
+                field["type"] = spark_type(dtype, field["type"])
         for column, _ in new.added:
-            dtype = _spark_type(arrays.plain_type(column.type))
+            dtype = spark_type(arrays.plain_type(column.type))
             entry["fields"].append({"name": column.name, "type": dtype, "nullable": True, "metadata": {}})
         return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode()
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _spark_type(dtype: pa.DataType) -> str:
-    return f"decimal({dtype.precision},{dtype.scale})" if t.is_decimal(dtype) else _SPARK[dtype]

@@ -18,6 +18,7 @@ from fsspeckit.core.parquet.format import ConvertedType, LogicalType, Repetition
 _REQUIRED, _OPTIONAL, _REPEATED = ((thrift.I32, repetition) for repetition in Repetition)
 _MAP = (thrift.I32, ConvertedType.MAP)
 _BYTE_ARRAY = (thrift.I32, Type.BYTE_ARRAY)
+_INT96 = (thrift.I32, Type.INT96)
 _MAX_DEPTH = 200
 
 
@@ -124,6 +125,45 @@ def _end(elements: list[thrift.Struct], position: int) -> int:
 
 def _child_count(element: thrift.Struct) -> int:
     return int(element.get(SchemaElement.NUM_CHILDREN, (thrift.I32, 0))[1])
+
+
+def merged_elements(
+    own: list[thrift.Struct], before: list[thrift.Struct], after: list[thrift.Struct]
+) -> list[thrift.Struct]:
+    """The schema elements `own` of a column, changed as PyArrow's elements `before` changed to those `after`.
+
+    Parts that did not change keep what PyArrow does not write: INT96, field ids, names and annotations of other
+    writers. A part that another writer nests in another way, such as a legacy list, gets PyArrow's elements.
+    """
+    if before == after:
+        return own
+    if len(own) == len(after) and _without_repetition(before) == _without_repetition(after):
+        return [_with_repetition(element, new) for element, new in zip(own, after, strict=True)]
+    parts = [_subtrees(part) for part in (own, before, after)]
+    if not parts[0] or len(parts[0]) != len(parts[1]) or len(parts[2]) < len(parts[1]):
+        if any(element.get(SchemaElement.TYPE) == _INT96 for element in own):
+            raise thrift.CorruptFile("a nested column with INT96 has another layout than PyArrow's")
+        kept = (SchemaElement.NAME, SchemaElement.FIELD_ID)
+        return [{**after[0], **{n: own[0][n] for n in kept if n in own[0]}}, *after[1:]]
+    children = [merged_elements(*three) for three in zip(*parts, strict=False)]
+    children += parts[2][len(parts[1]) :]
+    root = {**_with_repetition(own[0], after[0]), SchemaElement.NUM_CHILDREN: (thrift.I32, len(children))}
+    return [root, *(element for child in children for element in child)]
+
+
+def _with_repetition(element: thrift.Struct, like: thrift.Struct) -> thrift.Struct:
+    """An element that is required, optional or repeated as another one is."""
+    repetition = like.get(SchemaElement.REPETITION_TYPE)
+    return element if repetition is None else {**element, SchemaElement.REPETITION_TYPE: repetition}
+
+
+def _without_repetition(elements: list[thrift.Struct]) -> list[thrift.Struct]:
+    return [{n: v for n, v in element.items() if n != SchemaElement.REPETITION_TYPE} for element in elements]
+
+
+def _subtrees(elements: list[thrift.Struct]) -> list[list[thrift.Struct]]:
+    """The elements of each child of the first element, with all that is below it."""
+    return [elements[child : _end(elements, child)] for child in _children(elements, 0)]
 
 
 def make_nullable(elements: list[thrift.Struct]) -> list[thrift.Struct]:

@@ -36,13 +36,13 @@ from fsspeckit.core.parquet.statistics import leaves_without_bounds, nan_counts,
 from fsspeckit.core.parquet.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 
-_PAGE_OFFSETS = (
+PAGE_OFFSETS = (
     ColumnMetaData.DATA_PAGE_OFFSET,
     ColumnMetaData.INDEX_PAGE_OFFSET,
     ColumnMetaData.DICTIONARY_PAGE_OFFSET,
 )
 # The sizes of a row group, and the sizes of its chunks that they are the sum of.
-_TOTALS = (
+TOTALS = (
     (RowGroup.TOTAL_BYTE_SIZE, ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE),
     (RowGroup.TOTAL_COMPRESSED_SIZE, ColumnMetaData.TOTAL_COMPRESSED_SIZE),
 )
@@ -174,7 +174,7 @@ class SplicedFile(Writer):
             self._place_bloom_filter(piece, entry)
         totals = {
             number: (thrift.I64, sum(piece.chunk.metadata[field][1] for piece in pieces))
-            for number, field in _TOTALS
+            for number, field in TOTALS
             if new and number in old
         }
         offset = {RowGroup.FILE_OFFSET: (thrift.I64, begin)} if RowGroup.FILE_OFFSET in old else {}
@@ -224,7 +224,7 @@ class SplicedFile(Writer):
         chunk, moved = piece.chunk, self._at - piece.chunk.start
         self._put(piece.origin, chunk.start, chunk.size)
         metadata, entry = dict(chunk.metadata), dict(chunk.entry)
-        for page in _PAGE_OFFSETS:
+        for page in PAGE_OFFSETS:
             if page in metadata and metadata[page][1] > 0:
                 metadata[page] = thrift.I64, metadata[page][1] + moved
         entry[ColumnChunk.META_DATA] = thrift.STRUCT, metadata
@@ -242,7 +242,7 @@ class SplicedFile(Writer):
             if offset in entry:
                 index = piece.origin.read(entry[offset][1], entry[length][1])
                 if fields == chunk_layout.OFFSET_INDEX:
-                    index = _moved_index(index, piece.chunk, moved)
+                    index = moved_index(index, piece.chunk, moved)
                 self._indexes.append((fields, entry, index))
 
     def _place_bloom_filter(self, piece: _Piece, entry: thrift.Struct) -> None:
@@ -317,7 +317,7 @@ def copy_with_entries(
     return end + len(raw), end
 
 
-def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
+def moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
     """An offset index with the new offsets of its pages."""
     fields = thrift.decode(index)
     pages = [dict(page) for page in thrift.structs(fields, OffsetIndex.PAGE_LOCATIONS)]

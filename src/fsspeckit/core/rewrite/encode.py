@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.model import Rewritten, Staged, WriteOptions
-from fsspeckit.core.parquet.chunk_layout import chunk_entries
+from fsspeckit.core.parquet.append import AppendedTo, append_columns
+from fsspeckit.core.parquet.chunk_layout import NotSpliceable, chunk_entries
 from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, holds_all_rows, template_layout
 from fsspeckit.core.parquet.metadata_entries import NewValues, updated_entries
 from fsspeckit.core.parquet.reader import check_int96
+from fsspeckit.core.parquet.retype import NewColumns, fields_with_columns
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile, copy_with_entries
 from fsspeckit.core.parquet.writer import FileWriter, NewFileWriter, receipt_of
@@ -179,6 +181,20 @@ def copy(file: OpenFile) -> Rewritten:
     target = f"{file.job.staging}/{file.job.staged}"
     storage, entries, footer = file.location.storage, file.job.ledger, file.decoded_footer
     size, copied = copy_with_entries(storage, file.source, footer, entries, target, file.job.path)
+    staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
+    return replace(staged, copied=copied, spliced=True)
+
+
+def append(file: OpenFile) -> Rewritten | None:
+    """Copy the file with null in the columns that it lacks; `None` if they have to be stored in another way."""
+    target, job, columns = f"{file.job.staging}/{file.job.staged}", file.job, NewColumns({}, file.added)
+    footer = fields_with_columns(file.location, file.footer, file.decoded_footer, columns, job.template)
+    old = AppendedTo(file.source, file.pages_end, file.metadata)
+    fields = [field for field, _ in file.added]
+    try:
+        size, copied = append_columns(file.location.storage, old, footer, fields, job.ledger, target, job.path)
+    except NotSpliceable:
+        return None
     staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
     return replace(staged, copied=copied, spliced=True)
 

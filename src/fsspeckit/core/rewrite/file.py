@@ -13,8 +13,8 @@ from fsspeckit.core.model import Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.thrift import CorruptFile
-from fsspeckit.core.rewrite.encode import RowsDoNotFit, as_new_files, copy, layouts, reencode, splice
-from fsspeckit.core.rewrite.job import FileChanges, Job, OpenFile, open_file
+from fsspeckit.core.rewrite.encode import RowsDoNotFit, append, as_new_files, copy, layouts, reencode, splice
+from fsspeckit.core.rewrite.job import FileChanges, Job, OpenFile, open_file, with_added_columns
 from fsspeckit.core.rewrite.row_group import Difference, first_difference
 from fsspeckit.core.storage import Location
 
@@ -36,6 +36,10 @@ def rewrite_file(
             return as_new_files(file, job.as_new_files)
         if job.only_types and not file.retyped and not file.added:
             return copy(file)
+        if file.only_adds_columns:
+            if (appended := append(file)) is not None:
+                return appended
+            file = with_added_columns(file)
         first = first_difference(file)
         if first is not None:
             return _write(file, first.group, first)

@@ -21,6 +21,7 @@ from fsspeckit.core.dataset.partitions import PartitionMap
 from fsspeckit.core.match.hits import Hits, rows_to_insert
 from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
 from fsspeckit.core.parquet.layout import Layout, template_layout
+from fsspeckit.core.parquet.retype import NewColumns
 from fsspeckit.core.parquet.writer import NewFileWriter
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Spool, numbered_partitions
@@ -35,7 +36,8 @@ Share = tuple[tuple[Any, ...], int]
 class NewFiles:
     """How new rows are written: all source rows, or those that `actions` insert.
 
-    `template` is a file of the target whose layout new files get, if there is one.
+    `template` is a file of the target whose layout new files get, if there is one. `evolved_template` is one that has
+    the columns of the target before this merge, and the columns in which new files differ from it.
     """
 
     shape: Shape
@@ -45,11 +47,13 @@ class NewFiles:
     template: Footer | None = None
     ledger: Ledger = field(default_factory=dict)
     actions: Actions = PRESETS["insert"]
+    evolved_template: tuple[Footer, NewColumns] | None = None
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should be next to each other."""
         layout = self.layout(location)
-        may_be_nullable = self.template is not None and self.template.by_spark
+        template = self.template or (self.evolved_template and self.evolved_template[0])
+        may_be_nullable = template is not None and template.by_spark
         nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
         with NewFileWriter(location.storage, self.staging, layout, self.options, nullable_layout) as files:
             for table in map(self._complete, tables):
@@ -73,8 +77,9 @@ class NewFiles:
             return files.finish()
 
     def layout(self, location: Location, *, nullable: bool = False) -> Layout:
-        if self.template is not None:
-            layout = template_layout(location, self.template, nullable=nullable)
+        template, columns = (self.template, None) if self.template else self.evolved_template or (None, None)
+        if template is not None:
+            layout = template_layout(location, template, columns, nullable=nullable)
             layout = layout.compressed(self.options).in_modern_calendar()
         else:
             fields = [self.shape.schema.field(name) for name in self.shape.stored]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.dataset.footers import check_planned
 from fsspeckit.core.dataset.ledger import Ledger
+from fsspeckit.core.dataset.target import column_differs
 from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.model import Footer, Shape, WriteOptions
 from fsspeckit.core.parallel import Pool
@@ -25,7 +26,6 @@ from fsspeckit.core.parquet.retype import NewColumns, footer_with_columns
 from fsspeckit.core.parquet.splice import OldFile
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
-from fsspeckit.core.values.unify import types_differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,12 @@ class OpenFile:
     reencoded: frozenset[str]
     old: OldFile | None = None
     not_spliceable: str = ""
+    pages_end: int = 0
+
+    @property
+    def only_adds_columns(self) -> bool:
+        """Does the file change in nothing but columns of nulls, which are added? Then the footer is the old one."""
+        return self.job.only_types and bool(self.added) and not self.reencoded
 
     @property
     def path(self) -> str:
@@ -170,7 +176,7 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
         types = _new_types(read_schema, shape, job)
         added = [(shape.schema.field(n), other) for n, other in job.added.items() if n not in read_schema.names]
         footer = replace(footer, metadata=file.metadata)
-        if types or added:
+        if types or (added and not job.only_types):
             footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
         # The path may name a partition column that the file does not store.
         columns = tuple(n for n in shape.stored if n in job.footer.schema.names or n not in job.footer.partition)
@@ -193,8 +199,9 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
             retyped=types,
             added=added,
             reencoded=frozenset((*types, *shared)),
+            pages_end=footer_start(source, raw),
         )
-        yield _with_old_file(opened, footer_start(source, raw))
+        yield opened if opened.only_adds_columns else _with_old_file(opened)
 
 
 def _new_types(columns: pa.Schema, shape: Shape, job: Job) -> dict[str, pa.DataType]:
@@ -202,14 +209,22 @@ def _new_types(columns: pa.Schema, shape: Shape, job: Job) -> dict[str, pa.DataT
     own = {column.name: column.type for column in columns if column.name in job.retyped}
     types = {name: shape.schema.field(name).type for name in own}
     plain = {name: arrays.plain_type(dtype) for name, dtype in types.items() if own[name] != dtype}
-    return {name: dtype for name, dtype in plain.items() if types_differ(own[name], dtype)}
+    return {name: dtype for name, dtype in plain.items() if column_differs(own[name], dtype, shape, name)}
 
 
-def _with_old_file(file: OpenFile, end: int) -> OpenFile:
-    """The file with the chunks to copy, or with the reason why there are none. The pages end at `end`."""
+def with_added_columns(file: OpenFile) -> OpenFile:
+    """A file that only adds columns, with the footer for them, to write it like one that changes in other ways."""
+    new = NewColumns(file.retyped, file.added)
+    changed = footer_with_columns(file.location, file.footer, file.decoded_footer, new, file.job.template)
+    return _with_old_file(replace(file, footer=changed[0], decoded_footer=changed[1]))
+
+
+def _with_old_file(file: OpenFile) -> OpenFile:
+    """The file with the chunks to copy, or with the reason why there are none."""
     columns = NewColumns(file.retyped, file.added).of_schema(file.schema)
+    metadata = file.footer.metadata
     try:
-        assert file.footer.metadata is not None
-        return replace(file, old=OldFile.of(file.source, file.decoded_footer, end, file.footer.metadata, columns))
+        assert metadata is not None
+        return replace(file, old=OldFile.of(file.source, file.decoded_footer, file.pages_end, metadata, columns))
     except (NotSpliceable, thrift.CorruptFile) as error:
         return replace(file, not_spliceable=str(error))

@@ -105,6 +105,10 @@ class Storage(abc.ABC):
     def open_output(self, path: str, final: str = "") -> Any:
         """Open a staged file that the commit puts at `final` in the data set; without `final`, a scratch file."""
 
+    def free_bytes(self, folder: str) -> int | None:
+        """How many bytes can be staged in a folder; `None` if that is unknown."""
+        return None
+
     def copy_range(self, source: Any, sink: Any, offset: int, length: int) -> None:
         copy_bytes(source, sink, offset, length)
 

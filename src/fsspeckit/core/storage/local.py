@@ -69,6 +69,10 @@ class LocalStorage(Disk):
         found = _stat(path, follow_symlinks=False)
         return found is not None and stat.S_ISREG(found.st_mode)
 
+    def free_bytes(self, folder: str) -> int | None:
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 

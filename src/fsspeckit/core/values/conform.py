@@ -14,6 +14,7 @@ from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import DeleteRows, Shape
 from fsspeckit.core.values import arrays, calendars, nested, zones
 from fsspeckit.core.values.calendars import Calendar
+from fsspeckit.core.values.evolve import advice_for_value
 from fsspeckit.core.values.schema import plain_schema
 from fsspeckit.core.values.shape import assumed_type
 
@@ -110,9 +111,12 @@ def _conformed(column: pa.ChunkedArray, field: pa.Field, shape: Shape, delete_ro
     except arrays.NullInRequiredField:
         has_null = True
     except arrays.ValueDoesNotFit as error:
+        fixed = field.name in (*shape.keys, *shape.partitions)
+        advice = advice_for_value(column.type, field.type, fixed=fixed, evolves=shape.evolves)
+        own = shape.mixed[field.name][0] if shape.evolves and field.name in shape.mixed else field.type
         raise SchemaMismatchError(
-            f"Column {field.name!r} is {column.type} in the source and {field.type} in the target: the value "
-            f"{error.args[0]!r} would not survive. Change the value, or the target's type."
+            f"Column {field.name!r} is {column.type} in the source and {own} in the target: the value "
+            f"{error.args[0]!r} would not survive. {advice}"
         ) from None
     if has_null:
         raise SchemaMismatchError(

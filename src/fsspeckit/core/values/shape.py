@@ -9,7 +9,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import DEFAULT_ROW_OPTIONS, DeleteRows, RowOptions, Shape, Target
-from fsspeckit.core.values import arrays, calendars, keys, zones
+from fsspeckit.core.values import arrays, calendars, evolve, keys, zones
 from fsspeckit.core.values.schema import check_key_collations, duplicates, one_of_each_schema
 from fsspeckit.core.values.unify import CannotUnify, merge_type, mixed_types, unify
 
@@ -20,15 +20,21 @@ def shape_of(
     key_columns: Sequence[str],
     source_timezone: Callable[[], str | None] = lambda: None,
     options: RowOptions = DEFAULT_ROW_OPTIONS,
+    *,
+    evolves: bool = False,
 ) -> Shape:
     """The columns of the merge. `SchemaMismatchError` if the columns of source and target do not fit.
 
     Source timestamps without a zone become instants in `source_timezone`, which is called only if there are any. If it
-    returns `None`, they are refused.
+    returns `None`, they are refused. With `evolves`, columns of the source are added to the target, numbers may get a
+    wider type, and source rows may lack columns.
     """
-    check_columns(target, source, key_columns, options)
+    by_spark = any(footer.by_spark for footer in target.files.templates)
+    added = _new_columns(target, source, options, by_spark) if evolves else []
+    check_columns(target, source, key_columns, options, added if evolves else None)
     deletes = None if options.delete_column is None else _delete_rows(target, source, options)
-    given = _given_columns(target, source, key_columns, options)
+    new_names = tuple(field.name for field in added)
+    given = _given_columns(target, source, key_columns, options, new_names)
     source = pa.schema([source.field(name) for name in given], source.metadata)
     if not options.only_keys:
         _check_partitions(target, source)
@@ -47,19 +53,29 @@ def shape_of(
         )
     types = {field.name: field.type for field in source}
     fields = [f.with_type(merge_type(f.type, types[f.name])) if f.name in types else f for f in target.schema]
+    extended = dict[str, pa.DataType]()
+    if evolves:
+        fixed = {*key_columns, *target.partition_columns}
+        changing = {f.name: (f.type, types[f.name]) for f in fields if f.name in types and f.name not in fixed}
+        wide = {name: evolve.evolved_type(*pair, by_spark=by_spark) for name, pair in changing.items()}
+        with_fields = {n: evolve.evolved_type(*p, widen=False, by_spark=by_spark) for n, p in changing.items()}
+        extended = {name: dtype for name, dtype in with_fields.items() if dtype != changing[name][0]}
+        fields = [f.with_type(wide.get(f.name, f.type)) for f in fields]
+        fields += added
     in_paths = [name for name in target.partition_columns if name not in target.schema.names]
     fields += [pa.field(name, arrays.plain_type(types.get(name, pa.string()))) for name in in_paths]
     schema = pa.schema(fields, calendars.without_calendar(target.schema.metadata))
     ordered = dict.fromkeys([*key_columns, *options.sequence_by])
     old = {name: path for name in ordered if (path := _file_with_old_instants(target, name)) is not None}
-    zone_of = {name: _source_zone(schema.field(name), source.field(name), target, source_timezone) for name in types}
+    known = [name for name in types if name not in new_names]
+    zone_of = {name: _source_zone(schema.field(name), source.field(name), target, source_timezone) for name in known}
     local = {name: zone for name, zone in zone_of.items() if zone is not None}
     int96 = target.int96
-    for name in types:
-        _check_castable(schema.field(name), source.field(name), name in int96, name in local)
+    for name in known:
+        _check_castable(schema.field(name), source.field(name), name in int96, name in local, evolves)
     return Shape(
         schema,
-        target.stored,
+        (*target.stored, *new_names),
         tuple(key_columns),
         target.partition_columns,
         int96,
@@ -67,11 +83,22 @@ def shape_of(
         local_times=local,
         mixed=mixed_types((footer.schema for footer in one_of_each_schema(target.files.templates)), schema),
         given=given,
-        updated=_updated_columns(target, given, key_columns, options),
+        updated=_updated_columns(target, given, key_columns, options, new_names),
         sequence=options.sequence_by,
         deletes=deletes,
         only_keys=options.only_keys,
+        added=new_names,
+        extended=extended,
+        evolves=evolves,
     )
+
+
+def _new_columns(target: Target, source: pa.Schema, options: RowOptions, by_spark: bool) -> list[pa.Field]:
+    """The columns that only the source has, as columns of the target."""
+    if target.schema is None or options.only_keys:
+        return []
+    known = {*_target_columns(target), options.delete_column}
+    return evolve.new_fields((field for field in source if field.name not in known), by_spark=by_spark)
 
 
 def shape_of_target(target: Target) -> Shape:
@@ -113,36 +140,44 @@ def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> Dele
 
 
 def _given_columns(
-    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions
+    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
 ) -> tuple[str, ...]:
     """The columns that source rows have, in the target's order; without the one that marks delete rows."""
     names = set(key_columns).union(options.sequence_by) if options.only_keys else set(source.names)
-    order = source.names if target.schema is None else _target_columns(target)
+    order = source.names if target.schema is None else _shape_columns(target, added)
     return tuple(name for name in order if name in names and name != options.delete_column)
 
 
 def _updated_columns(
-    target: Target, given: Sequence[str], key_columns: Sequence[str], options: RowOptions
+    target: Target, given: Sequence[str], key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
 ) -> tuple[str, ...] | None:
     """The columns that matched rows get; `None` if that is all that source rows have."""
     if options.only_keys:
         return ()
     if not options.some_columns:
         return None
-    named = {*_named_columns(target, key_columns, options), *options.sequence_by}
+    named = {*_named_columns(target, key_columns, options, added), *options.sequence_by}
     return tuple(name for name in given if name in named and name not in target.partition_columns)
 
 
-def _named_columns(target: Target, key_columns: Sequence[str], options: RowOptions) -> list[str]:
+def _named_columns(
+    target: Target, key_columns: Sequence[str], options: RowOptions, added: Sequence[str] = ()
+) -> list[str]:
     if options.update_columns is not None:
         return list(options.update_columns)
     excluded = {*key_columns, *target.partition_columns, *(options.exclude_columns or ())}
-    return [name for name in _target_columns(target) if name not in excluded]
+    return [name for name in (*_target_columns(target), *added) if name not in excluded]
 
 
 def _target_columns(target: Target) -> list[str]:
     stored = target.schema.names if target.schema is not None else ()
     return list(dict.fromkeys([*stored, *target.partition_columns]))
+
+
+def _shape_columns(target: Target, added: Sequence[str]) -> list[str]:
+    """The columns of the shape, in its order: stored ones, new ones, and those that only paths have."""
+    stored = target.schema.names if target.schema is not None else ()
+    return list(dict.fromkeys([*stored, *added, *target.partition_columns]))
 
 
 def _check_sequence_type(field: pa.Field) -> None:
@@ -224,17 +259,24 @@ def _check_storable(name: str, dtype: pa.DataType) -> None:
 
 
 def check_columns(
-    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions = DEFAULT_ROW_OPTIONS
+    target: Target,
+    source: pa.Schema,
+    key_columns: Sequence[str],
+    options: RowOptions = DEFAULT_ROW_OPTIONS,
+    added: Sequence[pa.Field] | None = None,
 ) -> None:
-    """Do source and target have the columns that the merge needs?"""
+    """Do source and target have the columns that the merge needs? `added` are new columns, if it may have some."""
     repeated = duplicates(source.names)
     if repeated:
         raise SchemaMismatchError(f"The source has more than one column named {repeated}; rename them.")
     missing = [k for k in key_columns if k not in source.names]
     if missing:
         raise ArgumentError(f"Key column {missing} not found in the source. It has: {source.names}.")
-    _check_option_columns(target, source, key_columns, options)
+    _check_option_columns(target, source, key_columns, options, [field.name for field in added or ()])
     if options.only_keys or target.schema is None:
+        return
+    if added is not None:
+        _check_evolution(target, source, key_columns, options, added)
         return
     needed = _target_columns(target)
     if options.some_columns:
@@ -246,6 +288,23 @@ def check_columns(
         raise columns_differ(absent, extra, options)
 
 
+def _check_evolution(
+    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions, added: Sequence[pa.Field]
+) -> None:
+    """Check the new columns, and those that the source lacks although it must have them."""
+    assert target.schema is not None
+    _check_names("key_columns", key_columns, _target_columns(target), "the target")
+    evolve.check_new_names([field.name for field in added], _target_columns(target))
+    missing = [field for field in target.schema if field.name not in source.names]
+    absent = [name for name in options.update_columns or () if name not in source.names]
+    if not key_columns:  # all rows are new
+        absent += [name for name in target.partition_columns if name not in source.names]
+    if absent:
+        raise columns_differ(absent, (), options)
+    if not options.some_columns and options.delete_column is None:
+        evolve.check_not_renamed(missing, added, matches=bool(key_columns))
+
+
 def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOptions) -> SchemaMismatchError:
     messages = [f"Columns missing from the source: {list(missing)}."] if missing else []
     messages += [f"Columns of the source that the target does not have: {list(extra)}."] if extra else []
@@ -253,6 +312,7 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
         advice = "The source must have the key, the columns to update, and no others than the target"
     else:
         advice = "Source rows replace whole rows, so both must have the same columns"
+        advice += ", or let the target get new columns (on_schema_change='evolve')" if extra else ""
         advice += "" if extra else ", or name those to update (update_columns)"
     return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.")
 
@@ -262,14 +322,17 @@ def missing_columns(target: Target, shape: Shape) -> list[str]:
     return [name for name in _target_columns(target) if name not in shape.source_columns]
 
 
-def _check_option_columns(target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions) -> None:
+def _check_option_columns(
+    target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
+) -> None:
     """Check the columns that options name."""
     in_target = _target_columns(target)
-    columns = in_target if target.schema is not None else source.names
+    columns = [*in_target, *added] if target.schema is not None else source.names
     if options.only_keys:
         _check_names("key_columns", key_columns, columns, "the target")
     _check_names("sequence_by", options.sequence_by, source.names, "the source")
-    _check_names("sequence_by", options.sequence_by, columns, "the target")
+    ordered = in_target if target.schema is not None else columns
+    _check_names("sequence_by", options.sequence_by, ordered, "the target")
     _check_names("update_columns", options.update_columns or (), columns, "the target")
     _check_names("exclude_columns", options.exclude_columns or (), columns, "the target")
     named_keys = [name for name in options.update_columns or () if name in key_columns]
@@ -294,10 +357,11 @@ def _check_names(argument: str, names: Sequence[str], columns: Sequence[str], wh
         raise ArgumentError(f"{argument} names {missing}, which {where} does not have. It has: {list(columns)}.")
 
 
-def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool) -> None:
-    dtype = arrays.plain_type(source.type)
+def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool, evolves: bool) -> None:
+    dtype = evolve.without_untyped(source.type, field.type) if evolves else arrays.plain_type(source.type)
     dtype = assumed_type(dtype, field, int96) if local_times else dtype
     if not arrays.castable(arrays.zoneless_type(dtype) if int96 else dtype, arrays.plain_type(field.type)):
+        evolve.check_fields(field, dtype)
         raise _not_comparable(field.name, source.type, field.type)
 
 

@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -165,6 +165,20 @@ def check_keys(name: str, table: Table, key_columns: Any) -> None:
                 f"Key column {column!r} of {name} is {sql_type}, which Spark pads with blanks. Keys are compared byte "
                 "by byte, so a key could occur twice, with blanks and without. Use another key, or a column of string."
             )
+
+
+def add_columns(spark: Any, table: Table, names: Sequence[str]) -> None:
+    """After a commit: add new columns to the table, with the types that Spark reads from the files."""
+    known = {name.lower() for name in spark.table(table.name).schema.names}
+    if all(name.lower() in known for name in names):
+        return
+    types = {f.name: f.dataType for f in spark.read.option("mergeSchema", "true").parquet(table.path).schema}
+    columns = [f"{quoted(name)} {types[name].simpleString()}" for name in names if name.lower() not in known]
+    statement = f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(columns)})"
+    try:
+        spark.sql(statement)
+    except PySparkException:
+        log.warning("The merge is done, but Spark's catalog is not up to date. Run: %s", statement, exc_info=True)
 
 
 def refresh_table(spark: Any, table: Table) -> None:

@@ -127,5 +127,8 @@ _ARGUMENTS: dict[str, Callable[[str], Any]] = {
     "exclude_columns": text_list,
     "delete_missing": str,
     "on_move": str,
+    "on_schema_change": str,
+    "evolve_files": str,
+    "evolve_max_bytes": int,
 }
 _WRITE_OPTIONS = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_ARGUMENTS}

@@ -93,7 +93,7 @@ class SparkDatasetIO(DatasetIO[Any]):
     ) -> MergeResult:
         """See `DatasetIO.merge`. Instead of the path, `table` may name a Parquet table of Spark's catalog.
 
-        The table is refreshed after the merge, and new partitions are added to the catalog:
+        The table is refreshed after the merge, and new partitions and columns are added to the catalog:
 
             io.merge(frame, table="db.orders", key_columns=["order_id"])
         """
@@ -101,6 +101,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         check_known("merge", options, MergeOptions)
         result = self._merge(data, path, self._request(target, strategy, key_columns, partition_columns, options))
         if target is not None:
+            catalog.add_columns(self.spark, target, list(result.added_columns))
             catalog.refresh_table(self.spark, target)
         return result
 
@@ -138,6 +139,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         columns = target.partitioned_by(options.get("partition_columns"), options)
         arguments = {**options, "partition_columns": columns, "max_lengths": target.max_lengths}
         result = self._write_parquet(data, path, strategy, key_columns, arguments)
+        catalog.add_columns(self.spark, target, list(result.added_columns))
         catalog.refresh_table(self.spark, target)
         return result
 
@@ -154,7 +156,8 @@ class SparkDatasetIO(DatasetIO[Any]):
         if target is None:
             return self.request(strategy, key_columns, partition_columns, options, **arguments)
         columns = target.partitioned_by(partition_columns, options)
-        return self.request(strategy, key_columns, columns, {**options, "max_lengths": target.max_lengths}, **arguments)
+        options = {**options, "max_lengths": target.max_lengths}
+        return self.request(strategy, key_columns, columns, options, only_columns=True, **arguments)
 
     def _target(
         self,
