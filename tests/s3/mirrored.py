@@ -15,7 +15,8 @@ import pytest
 from s3.bucket import Bucket
 
 _NEW_NAME = re.compile(r"\.fk[0-9a-f]{8}(?=\.[^.]*$)")
-CALLS = ("merge", "plan", "write_dataset", "plan_write", "write_parquet_dataset", "plan_parquet_dataset", "read")
+CALLS = ("merge", "plan", "compact", "plan_compact", "write_dataset", "plan_write", "write_parquet_dataset")
+CALLS += ("plan_parquet_dataset", "read")
 
 
 class Mirrored:

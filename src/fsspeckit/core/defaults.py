@@ -8,3 +8,4 @@ CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 MAX_ROWS_PER_FILE = 5_000_000
 ROW_GROUP_SIZE = 500_000
 LOCK_TIMEOUT = 60.0
+TARGET_SIZE = 256_000_000

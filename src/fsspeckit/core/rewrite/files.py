@@ -38,10 +38,10 @@ _ALONE_FRACTION = 1 / 4
 _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 
 
-def new_name(path: str) -> str:
-    """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced."""
+def new_name(path: str, token: str | None = None) -> str:
+    """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced. `token` are the hexadecimal digits."""
     stem, dot, suffix = path.rpartition(".")
-    return f"{_OWN_NAME.sub('', stem)}.fk{uuid.uuid4().hex[:8]}{dot}{suffix}"
+    return f"{_OWN_NAME.sub('', stem)}.fk{token or uuid.uuid4().hex[:8]}{dot}{suffix}"
 
 
 def rewrite_files(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from fsspeckit.core import compact as compaction
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
 from fsspeckit.core.dataset.ledger import Batch
@@ -26,6 +27,7 @@ from fsspeckit.datasets.options import (
     PlanOptions,
     RewriteOptions,
     RowChangeOptions,
+    SmallFilesOptions,
     Strategy,
     check_known,
 )
@@ -41,7 +43,7 @@ log = logging.getLogger("fsspeckit.spark")
 _ESCAPE_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
 
 
-class StreamOptions(RewriteOptions, RowChangeOptions, total=False):
+class StreamOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, total=False):
     """Options of `foreach_batch`."""
 
 
@@ -150,6 +152,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         app_id: str,
         partition_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
+        compact_every: int | None = None,
         **options: Unpack[StreamOptions],
     ) -> BatchMerge:
         """A function for `writeStream.foreachBatch` that merges every micro-batch exactly once.
@@ -169,12 +172,17 @@ class SparkDatasetIO(DatasetIO[Any]):
             io.foreach_batch("/lake/orders", ["id"], app_id="orders", delete_column="op", delete_values=["D"],
                              sequence_by="ts", on_duplicates="latest")
 
+        `compact_every=50` compacts the data set after every 50th batch, by its id. A compaction that fails is logged
+        and does not fail the batch; the next one makes up for it.
+
         Otherwise it must have one row per key. `strategy="deduplicate"` reduces it too, but like `full_merge` it
         replaces all files with every batch.
         """
         check_known("foreach_batch", options, StreamOptions)
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
+        if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
+            raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
         is_incremental = MergeStrategy.parse(strategy).actions.incremental
         if not is_incremental:
             _refuse_row_options(strategy, options)
@@ -186,7 +194,7 @@ class SparkDatasetIO(DatasetIO[Any]):
             rewrite_mode="incremental" if is_incremental else "full",
             dedup_order_by=validate.column_names("dedup_order_by", dedup_order_by) or (),
         )
-        return BatchMerge(path, self._access, app_id, request)
+        return BatchMerge(path, self._access, app_id, request, compact_every)
 
     def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
         """Read the data set as a Spark DataFrame; `filter` is a column expression or SQL text.
@@ -246,6 +254,7 @@ class BatchMerge:
     access: Access
     app_id: str
     request: core.Request
+    compact_every: int | None = None
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         spark = frame.sparkSession
@@ -262,6 +271,19 @@ class BatchMerge:
             raise
         counts = (result.inserted, result.updated, result.deleted, result.skipped)
         log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
+        if self.compact_every is not None and (batch_id + 1) % self.compact_every == 0:
+            self._compact(spark, location, batch_id)
+
+    def _compact(self, spark: Any, location: Location, batch_id: int) -> None:
+        """The batch is committed, so no error of the compaction may fail it."""
+        request = compaction.CompactRequest(lock_timeout=self.request.lock_timeout)
+        try:
+            with operation(Cluster(spark), self.access, "merge", location) as engine:
+                done = compaction.compact(engine, location, request)
+        except Exception:
+            log.warning("%s was not compacted after batch %d", location.shown, batch_id, exc_info=True)
+        else:
+            log.info("compaction after batch %d: %d -> %d files", batch_id, done.files_before, done.files_after)
 
 
 def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:
