@@ -39,9 +39,12 @@ class Template:
     codecs: tuple[int, ...]
 
     @classmethod
-    def of(cls, footer: thrift.Struct, metadata: pq.FileMetaData) -> Template:
+    def of(cls, footer: thrift.Struct, metadata: pq.FileMetaData, layout: Layout) -> Template:
+        """From the decoded footer of a file, with the schema of the layout, which may have more nullable columns."""
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        return cls(footer, _codecs(footer, rows.index(max(rows))) if rows else ())
+        schema = footer[FileMetaData.SCHEMA] if layout.override is None else layout.override.schema
+        codecs = _codecs(footer, rows.index(max(rows))) if rows else ()
+        return cls({**footer, FileMetaData.SCHEMA: schema}, codecs)
 
     @property
     def copies(self) -> bool:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Literal
 
+from fsspeckit.core import defaults
 from fsspeckit.core.model import Footer, RowGroup
 
 FULL_ROWS = 100_000
 """A row group with fewer rows is encoded again, together with its neighbours."""
 FULL_BYTES = 32 << 20
 """A row group of so many bytes before compression is full, whatever its rows, and so is one as large as the target."""
-MAX_ROWS = 500_000
+MAX_ROWS = defaults.ROW_GROUP_SIZE
 MAX_BYTES = 64 << 20
 """The most rows and bytes of a row group that is encoded."""
 # Shares of the target size. Smaller files are joined while their sum is not above the limit; larger ones are cut.

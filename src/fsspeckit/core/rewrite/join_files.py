@@ -17,7 +17,6 @@ from fsspeckit.core.model import Footer, Staged, WriteOptions
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.chunk_writer import Encoded, encode
-from fsspeckit.core.parquet.format import FileMetaData
 from fsspeckit.core.parquet.join import MAX_ROW_GROUPS, JoinedFile, Template, check_row_group
 from fsspeckit.core.parquet.layout import Layout, file_layout
 from fsspeckit.core.parquet.splice import OldFile
@@ -190,8 +189,7 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
     with open_group_file(location, largest) as opened:
         footer = opened.footer
         layout = file_layout(location, replace(largest, metadata=opened.file.metadata), footer, nullable)
-        assert layout.override is not None
-        template = Template.of({**footer, FileMetaData.SCHEMA: layout.override.schema}, opened.file.metadata)
+        template = Template.of(footer, opened.file.metadata, layout)
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
         layout = layout.sampled(_first_rows(location, layout, job.bin), again=True)
     unsorted = {name: value for name, value in layout.options.items() if name != "sorting_columns"}
