@@ -44,6 +44,12 @@ def new_name(path: str, token: str | None = None) -> str:
     return f"{_OWN_NAME.sub('', stem)}.fk{token or uuid.uuid4().hex[:8]}{dot}{suffix}"
 
 
+def own_token(path: str) -> str | None:
+    """The eight hexadecimal digits in a name that `new_name` made."""
+    match = _OWN_NAME.search(path.rpartition(".")[0])
+    return None if match is None else match[0][-8:]
+
+
 def rewrite_files(
     runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> list[Rewritten]:

@@ -34,7 +34,7 @@ from fsspeckit.core.rewrite.compaction import (
     max_bytes,
     row_groups_of,
 )
-from fsspeckit.core.rewrite.files import new_name
+from fsspeckit.core.rewrite.files import new_name, own_token
 from fsspeckit.core.rewrite.group_reader import Entries, GroupFile, open_group_file, read_pieces
 from fsspeckit.core.rewrite.sort_files import sorted_tables
 from fsspeckit.core.storage import Location
@@ -215,7 +215,7 @@ class Outputs(Writer):
     def __init__(self, location: Location, job: JoinJob, how: JoinLayout) -> None:
         self._location, self._job, self._how = location, job, how
         self._limit = (LARGE if job.bin.reason == "small files" else LIMIT) * job.target_size
-        self._token = uuid.uuid4().hex[:5]
+        self._token = uuid.uuid4().hex[:4]
         self._file: JoinedFile | None = None
         self._done: list[Staged] = []
         self._copied = 0
@@ -264,10 +264,16 @@ class Outputs(Writer):
             self._file.abandon()
 
     def _names(self) -> tuple[str, str]:
-        """Names that sort in the order of the files: after the name of the bin's first file."""
-        number = len(self._done)
-        name = new_name(min(file.path for file in self._job.bin.files), f"{self._token}{number:03x}"[-8:])
-        return f"{self._job.staged}-{self._token}-{number:05d}", name
+        """Names that sort in the order of the files, after the name of the bin's first file.
+
+        A compaction may write a file again. Its name then stays between those of its neighbours: the last hexadecimal
+        digit counts how often.
+        """
+        number, first = len(self._done), min(file.path for file in self._job.bin.files)
+        token, own = f"{self._token}{16 * number & 0xFFFF:04x}", own_token(first)
+        if own is not None and not number and self._job.bin.reason in ("small files", "small row groups"):
+            token = f"{int(own, 16) + 1:08x}" if own[-1] != "f" else token
+        return f"{self._job.staged}-{self._token}-{number:05d}", new_name(first, token)
 
     def _end_file(self) -> None:
         file, (staged, final) = self.file, self._names()
