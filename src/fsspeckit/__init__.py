@@ -14,7 +14,18 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import delete, merge, plan, plan_delete, plan_write, read, recover, write_dataset
+    from fsspeckit.api import (
+        compact,
+        delete,
+        merge,
+        plan,
+        plan_compact,
+        plan_delete,
+        plan_write,
+        read,
+        recover,
+        write_dataset,
+    )
     from fsspeckit.commits import history, snapshot, undo
     from fsspeckit.core.errors import (
         ArgumentError,
@@ -36,6 +47,8 @@ if TYPE_CHECKING:
     )
     from fsspeckit.core.model import MergeStrategy
     from fsspeckit.core.reports import (
+        CompactPlan,
+        CompactResult,
         FilePlan,
         KeptCommit,
         MergeFileMetadata,
@@ -54,6 +67,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "CommitUnfinishedError",
+    "CompactPlan",
+    "CompactResult",
     "DatasetLockedError",
     "DatasetMergeError",
     "DuplicateKeyError",
@@ -81,11 +96,13 @@ __all__ = [
     "UnreadableFileError",
     "WritePlan",
     "WriteResult",
+    "compact",
     "delete",
     "history",
     "inspect",
     "merge",
     "plan",
+    "plan_compact",
     "plan_delete",
     "plan_write",
     "read",
@@ -104,7 +121,19 @@ warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", Us
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
 _MODULES = {
     **dict.fromkeys(
-        ("delete", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"), "api"
+        (
+            "compact",
+            "delete",
+            "merge",
+            "plan",
+            "plan_compact",
+            "plan_delete",
+            "plan_write",
+            "read",
+            "recover",
+            "write_dataset",
+        ),
+        "api",
     ),
     **dict.fromkeys(("history", "snapshot", "undo"), "commits"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),

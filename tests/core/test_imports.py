@@ -73,7 +73,7 @@ LAYERS = [
     {"engine"},
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
-    {"merge", "merge_log", "results", "incremental"},
+    {"compact", "merge", "merge_log", "results", "incremental"},
 ]
 
 
@@ -206,6 +206,8 @@ def test_public_names() -> None:
     functions |= {"history", "snapshot", "undo"}
     results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WritePlan", "WriteResult"}
     results |= {"KeptCommit", "UndoResult"}
+    functions |= {"compact", "plan_compact"}
+    results |= {"CompactPlan", "CompactResult"}
     others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
     assert len(errors) == 16
     assert fsspeckit.__all__ == sorted(errors | functions | results | others)
@@ -215,7 +217,10 @@ def test_public_names() -> None:
         _ = fsspeckit.upsert
 
 
-@pytest.mark.parametrize("name", ["merge", "plan", "write_dataset", "plan_write", "read", "inspect", "recover"])
+FUNCTIONS = ["merge", "plan", "write_dataset", "plan_write", "compact", "plan_compact", "read", "inspect", "recover"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_public_functions_have_an_example(name: str) -> None:
     examples = [e.source for e in doctest.DocTestParser().get_examples(inspect.getdoc(getattr(fsspeckit, name)) or "")]
     assert [source for source in examples if f"fsspeckit.{name}(" in source]

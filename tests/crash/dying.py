@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from crash import row_changes
 from fsspeckit.api import recover
 from fsspeckit.commits import history, undo
+from fsspeckit.core import compact as flow
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.storage import LocalStorage, locate
@@ -95,7 +96,14 @@ def _drop(lake: str) -> object:
     return history(lake, keep=0)
 
 
+def _compact(lake: str) -> object:
+    """In two commits: one for each partition."""
+    flow._COMMIT_BYTES, flow._FILES_PER_TASK = 1, 0
+    return PyArrowDatasetIO().compact(lake)
+
+
 OPERATIONS: dict[str, Callable[[str], object]] = {
+    "compact": _compact,
     "merge": _merge,
     "new_file": _new_file,
     "overwrite": _overwrite,

@@ -15,7 +15,8 @@ import pytest
 from s3.bucket import Bucket
 
 _NEW_NAME = re.compile(r"\.fk[0-9a-f]{8}(?=\.[^.]*$)")
-CALLS = ("merge", "plan", "write_dataset", "plan_write", "write_parquet_dataset", "plan_parquet_dataset", "read")
+CALLS = ("merge", "plan", "compact", "plan_compact", "read")
+WRITES = ("write_dataset", "plan_write", "write_parquet_dataset", "plan_parquet_dataset")
 
 
 class Mirrored:
@@ -26,7 +27,7 @@ class Mirrored:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._io, name)
-        return call if name not in CALLS else lambda *given, **named: self._run(call, given, named)
+        return call if name not in CALLS + WRITES else lambda *given, **named: self._run(call, given, named)
 
     def _run(self, call: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         bound = inspect.signature(call).bind(*given, **named)

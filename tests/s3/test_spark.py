@@ -19,8 +19,8 @@ import pytest
 import fsspeckit
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark import engine as engine_module
-from fsspeckit.datasets.spark.io import BatchMerge
 from fsspeckit.datasets.spark.operation import Operation
+from fsspeckit.datasets.spark.stream import BatchMerge
 from s3 import servers
 from s3.bucket import Bucket, counted
 from s3.servers import KEY, SECRET, Moto, Request

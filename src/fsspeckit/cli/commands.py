@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fsspeckit import __version__
+from fsspeckit.cli.compact_options import CompactCommand, compact_options
 from fsspeckit.cli.exit_codes import Commands
 from fsspeckit.cli.options import (
     ENGINES,
@@ -29,6 +30,7 @@ from fsspeckit.cli.write_options import WriteCommand, write_options
 
 if TYPE_CHECKING:
     from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
+    from fsspeckit.report.summary import Report
 
 _EPILOG = (
     "Exit codes: 0 success, 1 refused (nothing was changed), 2 wrong usage, 3 committed but not finished (do not "
@@ -162,7 +164,7 @@ def _report_plan(command: Command, planned: MergePlan | WritePlan) -> None:
     _print(command, planned, PlanView(planned, command.target))
 
 
-def _print(command: Command, report: MergePlan | MergeResult | WritePlan | WriteResult, view: Any) -> None:
+def _print(command: Command, report: Report, view: Any) -> None:
     from fsspeckit.report.summary import document
 
     if command.as_json:
@@ -184,6 +186,25 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
         say("Warning", f"{command.target} does not exist; there is nothing to {command.strategy}.")
     elif future or _exists(command.target, command.storage_options):
         say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
+
+
+@cli.command(short_help="Join small files, cut large ones, and sort.")
+@compact_options
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+def compact(command: CompactCommand, dry_run: bool) -> None:
+    """Write the small files of the data set TARGET anew as few large ones, partition by partition. No row changes."""
+    from fsspeckit.report.compaction import CompactPlanView, CompactResultView
+
+    io = command.dataset_io()
+    if dry_run:
+        planned = io.plan_compact(command.target, **command.arguments())
+        _print(command, planned, CompactPlanView(planned, command.target))
+        return
+    started = time.perf_counter()
+    result = io.compact(command.target, **command.arguments())
+    seconds = time.perf_counter() - started
+    with reporting(f"The compaction of {command.target} is done"):
+        _print(command, result, CompactResultView(result, command.target, seconds))
 
 
 @cli.command(short_help="Describe a data set.")

@@ -216,6 +216,7 @@ def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[
 
 
 _ROW_OPTIONS = [
+    click.option("--small-files", type=click.Choice(("new", "append")), help="append: new rows join small files."),
     click.option("--delete-column", metavar="COLUMN", help="A source column that says which rows delete; not stored."),
     click.option(
         "--delete-value",

@@ -13,3 +13,4 @@ ROW_GROUP_SIZES = (1_000, 1_048_576)
 LOCK_TIMEOUT = 60.0
 # The most bytes of files that a schema change rewrites although none of their rows change.
 EVOLVE_MAX_BYTES = 100 * 10**9
+TARGET_SIZE = 256_000_000

@@ -38,7 +38,8 @@ class Request:
     """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
 
     `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts. `must_exist` refuses
-    a target without data files, and `max_removed_rows` a merge that deletes more rows.
+    a target without data files, and `max_removed_rows` a merge that deletes more rows. `small_files`: new rows make new
+    files, or are appended to small ones.
     """
 
     strategy: MergeStrategy
@@ -65,6 +66,7 @@ class Request:
     max_lengths: Mapping[str, int] = field(default_factory=dict)
     """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
     schema: SchemaChanges = field(default_factory=SchemaChanges)
+    small_files: Literal["new", "append"] = "new"
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

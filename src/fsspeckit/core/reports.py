@@ -229,3 +229,50 @@ class MergePlan:
 
     def by_action(self, action: Action) -> tuple[FilePlan, ...]:
         return tuple(f for f in self.files if f.action == action)
+
+
+@dataclass(frozen=True, slots=True)
+class BinPlan:
+    """Files of one partition that a compaction writes anew together, and the reason. `new_files` is an estimate."""
+
+    folder: str
+    files: int
+    rows: int
+    bytes: int
+    reason: str
+    new_files: int
+
+
+@dataclass(frozen=True)
+class CompactPlan:
+    """What a compaction would do. `files_after` is an estimate: sizes are known when files are written."""
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    rows: int
+    bins: tuple[BinPlan, ...] = ()
+
+    @property
+    def bytes_to_rewrite(self) -> int:
+        return sum(b.bytes for b in self.bins)
+
+
+@dataclass(frozen=True)
+class CompactResult:
+    """What a compaction did. No row changed.
+
+    `bytes_copied` of `bytes_written` were copied from old files without decoding. `new_files` and `removed_files` are
+    paths.
+    """
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    rows: int
+    commits: int
+    bytes_written: int = 0
+    bytes_copied: int = 0
+    new_files: list[str] = field(default_factory=list)
+    removed_files: list[str] = field(default_factory=list)

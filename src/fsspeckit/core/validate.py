@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -233,3 +234,24 @@ def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None
             f"The type of {changed} would change, and Spark's catalog can add columns to a Parquet table but not "
             "change them. Merge by the path of the table, then create the table anew at that path."
         )
+
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(|[kmgt]i?)b?\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def byte_size(argument: str, value: Any) -> int:
+    """A number of bytes, or text such as `256MB` (decimal) or `1GiB` (binary).
+
+    >>> byte_size("target_size", "256MB"), byte_size("target_size", "1 GiB"), byte_size("target_size", 4096)
+    (256000000, 1073741824, 4096)
+    """
+    size: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        unit = match[2].lower()
+        size = int(float(match[1]) * (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]])
+    if size is None or size < 1:
+        raise ArgumentError(f"{argument} is a size such as 256MB or 1GiB, or a number of bytes, not {value!r}.")
+    return size

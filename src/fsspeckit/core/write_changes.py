@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from fsspeckit.core.commit.session import Session
 from fsspeckit.core.dataset import ledger
@@ -19,6 +19,7 @@ from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
+from fsspeckit.core.rewrite.append import APPEND_BYTES, append_rows, files_to_append_to
 from fsspeckit.core.rewrite.files import new_name, rewrite_files
 from fsspeckit.core.rewrite.inserts import NewFiles, insert_rows
 from fsspeckit.core.rewrite.job import Job
@@ -50,7 +51,15 @@ def write_changes(
     rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
     written = {job.footer.path for job in jobs}
     rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
-    inserted = insert_rows(engine, location, spool, hits, counts.inserted + counts.moved, files)
+    new_rows, append_to = counts.inserted + counts.moved, dict[str, Footer]()
+    if request.small_files == "append" and not (planned.retyped or planned.added):
+        append_to = _append_to(planned, spool, files, new_rows, written | {r.path for r in rewritten})
+    if append_to:
+        session.stage(sorted(append_to))
+        appended, inserted = append_rows(engine, location, spool, hits, new_rows, files, append_to)
+        rewritten += appended
+    else:
+        inserted = insert_rows(engine, location, spool, hits, new_rows, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
     if done or inserted or planned.evolves_all:
         retyped, added = planned.retyped, planned.added_to_all
@@ -62,6 +71,14 @@ def write_changes(
             session.stage([posixpath.dirname(copied.path)])
             rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, how)
     return rewritten, inserted
+
+
+def _append_to(
+    planned: ExecutionPlan, spool: Spool, files: NewFiles, new_rows: int, changed: Container[str]
+) -> dict[str, Footer]:
+    """The files that few new rows are appended to; many rows make files of their own."""
+    few = 0 < spool.bytes * new_rows <= APPEND_BYTES * max(1, spool.rows)
+    return files_to_append_to(planned.target, files, changed) if few else {}
 
 
 def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fsspeckit.core import defaults, validate
 from fsspeckit.core.actions import PRESETS
+from fsspeckit.core.compact import CompactRequest
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.replaced_partitions import check_form
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.model import MergeStrategy, WriteOptions
 from fsspeckit.core.write_plan import MODES, WriteRequest
 from fsspeckit.datasets.options import Columns
 from fsspeckit.datasets.schema_options import schema_changes
@@ -101,3 +102,25 @@ def partition_argument(partition_columns: Any, partition_by: Any) -> tuple[str, 
             f"partition_columns={list(first)} and partition_by={list(second)} differ; pass only one of them."
         )
     return first if first is not None else second
+
+
+def small_files(strategy: MergeStrategy, how: Any) -> Literal["new", "append"]:
+    if how not in ("new", "append"):
+        raise ArgumentError(f"Unknown small_files {how!r}. Choose 'new' or 'append'.")
+    if how == "append" and strategy is not MergeStrategy.UPSERT:
+        raise ArgumentError(f"small_files='append' goes with strategy='upsert', not with {strategy.value!r}.")
+    return "append" if how == "append" else "new"
+
+
+def compact_request(options: Mapping[str, Any]) -> CompactRequest:
+    partitions = options.get("partitions")
+    if partitions is not None and not (
+        isinstance(partitions, (list, tuple)) and partitions and all(isinstance(p, Mapping) for p in partitions)
+    ):
+        raise ArgumentError(f'partitions is a list such as [{{"day": "2026-01-01"}}], not {partitions!r}.')
+    return CompactRequest(
+        target_size=validate.byte_size("target_size", options.get("target_size", defaults.TARGET_SIZE)),
+        sort_by=validate.column_names("sort_by", options.get("sort_by")) or (),
+        partitions=None if partitions is None else tuple(partitions),
+        lock_timeout=timeout(options),
+    )

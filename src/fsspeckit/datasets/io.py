@@ -9,20 +9,23 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import pyarrow as pa
 
+from fsspeckit.core import compact as compaction
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy
-from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core.reports import CompactPlan, CompactResult, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.arguments import (
     check_used,
+    compact_request,
     file_name,
     layout,
     partition_argument,
     row_limit,
+    small_files,
     timeout,
     undoable,
     write_request,
@@ -31,6 +34,7 @@ from fsspeckit.datasets.arguments import (
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
+    CompactOptions,
     DeleteOptions,
     MergeOptions,
     Mode,
@@ -94,6 +98,8 @@ class DatasetIO(Generic[Frame]):
                 size of the data set's own files. Rewritten files keep their own layout.
             replace: `in_place` keeps the names of rewritten files, `new_file` gives them new ones. The default is
                 `in_place` on local disks, and `new_file` under Spark and in object stores.
+            small_files: with `upsert`, `append` joins new rows with the smallest file of their partition, if that is
+                below 32 MiB; `new` (default) writes new files.
             lock_timeout: seconds to wait for another writer.
             commit_log: a file on a disk that gets one JSON line per commit.
             partition_timezone: time zone of timestamps in partition folder names. The default is UTC, under Spark the
@@ -188,6 +194,28 @@ class DatasetIO(Generic[Frame]):
         request = self.request("delete", ("*",), None, options)
         request = replace(request, key_columns=(), filters=filters, must_exist=True)
         return pa.table({"none": pa.nulls(0)}), request
+
+    def compact(self, path: str, **options: Unpack[CompactOptions]) -> CompactResult:
+        """Join small files, cut large ones and encode small row groups again. Rows do not change.
+
+        Args:
+            path: a directory of Parquet files, which must exist.
+            target_size: about the size of a file, in bytes or as text: `256MB` (default), `1GiB`.
+            sort_by: columns to sort the rows of each partition by.
+            partitions: only these partitions: `[{"day": "2026-01-01"}]`.
+            lock_timeout: seconds to wait for another writer.
+        """
+        check_known("compact", options, CompactOptions)
+        request, location = compact_request(options), self._locate(path)
+        with self._running("merge", location) as engine:
+            return compaction.compact(engine, location, request)
+
+    def plan_compact(self, path: str, **options: Unpack[CompactOptions]) -> CompactPlan:
+        """Describe what `compact` would do, and change nothing."""
+        check_known("plan_compact", options, CompactOptions)
+        request, location = compact_request(options), self._locate(path)
+        with self._running("plan", location) as engine:
+            return compaction.plan(engine, location, request)
 
     def write_dataset(
         self,
@@ -346,6 +374,7 @@ class DatasetIO(Generic[Frame]):
             max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
             schema=schema_changes(options, idle, only_columns=only_columns),
+            small_files=small_files(parsed, options.get("small_files", "new")),
             **row_arguments(parsed, options),
         )
 

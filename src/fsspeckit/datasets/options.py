@@ -63,6 +63,13 @@ class RowChangeOptions(TypedDict, total=False):
     """A key that is in another partition: refuse the merge, or move the row."""
 
 
+class SmallFilesOptions(TypedDict, total=False):
+    """Options of `merge` and `foreach_batch`."""
+
+    small_files: Literal["new", "append"]
+    """With `upsert`: new rows make new files, or join the smallest file of their partition, if that is small."""
+
+
 class PlanOptions(CommonOptions, RowChangeOptions, SchemaOptions, total=False):
     """Options of `plan`."""
 
@@ -119,7 +126,7 @@ class WriteParquetOptions(RewriteOptions, WriteModeOptions, total=False):
     """With `deduplicate`: keep the row that is greatest by these columns."""
 
 
-class MergeOptions(RewriteOptions, RowChangeOptions, total=False):
+class MergeOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, total=False):
     """Options of `merge`."""
 
     batch: Batch | None
@@ -142,6 +149,19 @@ class DeleteOptions(TypedDict, total=False):
     """Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone."""
     source_timezone: str | None
     """Time zone of timestamps in `keys` that have none, if the target's have one. Under Spark: the session's."""
+
+
+class CompactOptions(TypedDict, total=False):
+    """Options of `compact` and `plan_compact`."""
+
+    target_size: int | str
+    """About the size of a file, as a number of bytes or as text: `256MB`, `1GiB`."""
+    sort_by: Columns | None
+    """Columns to sort the rows of each partition by, so that statistics tell which files may have a value."""
+    partitions: Sequence[Mapping[str, Any]] | None
+    """Only these partitions: `[{"day": "2026-01-01"}]`."""
+    lock_timeout: float
+    """Seconds to wait for another writer."""
 
 
 class EngineOptions(TypedDict, total=False):

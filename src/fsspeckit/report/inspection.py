@@ -17,6 +17,7 @@ from fsspeckit.core.model import Bounds, Footer
 from fsspeckit.core.storage import Access
 from fsspeckit.core.validate import column_names
 from fsspeckit.core.values.schema import unify_footers
+from fsspeckit.report.summary import compaction_advice
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _EPOCH = date(1970, 1, 1)
@@ -55,7 +56,8 @@ class Column:
 class Inspection:
     """The files and columns of a data set.
 
-    `key_overlap` is the average number of files whose key range includes a given key.
+    `key_overlap` is the average number of files whose key range includes a given key. `compaction` says why `compact`
+    is worth it, if it is.
     """
 
     path: str
@@ -70,6 +72,7 @@ class Inspection:
     columns: tuple[Column, ...]
     files: tuple[InspectedFile, ...]
     unfinished: tuple[str, ...]
+    compaction: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,6 +103,7 @@ def inspect(
     columns = _columns(footers)
     types = _types(columns, key_columns)
     partition_columns = tuple(dict.fromkeys(name for footer in footers for name in footer.partition))
+    overlap = _overlap(footers, key_columns)
     return Inspection(
         path=location.shown,
         rows=sum(f.rows for f in footers),
@@ -109,10 +113,11 @@ def inspect(
         partitions=len({tuple(f.partition.items()) for f in footers}) if partition_columns else 0,
         key_columns=key_columns,
         keys={k: _shown(_range(footers, k), types[k]) for k in key_columns},
-        key_overlap=_overlap(footers, key_columns),
+        key_overlap=overlap,
         columns=columns,
         files=tuple(_file(location.show(f.path), f, types) for f in footers),
         unfinished=tuple(unfinished(location)),
+        compaction=compaction_advice(footers, overlap),
     )
 
 

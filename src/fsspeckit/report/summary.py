@@ -7,9 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.reports import FilePlan, KeptCommit, MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core import defaults
+from fsspeckit.core.reports import (
+    CompactPlan,
+    CompactResult,
+    FilePlan,
+    KeptCommit,
+    MergePlan,
+    MergeResult,
+    WritePlan,
+    WriteResult,
+)
+from fsspeckit.core.rewrite.compaction import choose_bins
 
 if TYPE_CHECKING:
+    from fsspeckit.core.model import Footer
     from fsspeckit.report.inspection import Inspection
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -204,7 +216,22 @@ def written(groups: Iterable[Group]) -> str:
     return f"{size(new)} of {size(total)} {verb} ({share(new, total)})"
 
 
-def document(report: MergePlan | MergeResult | WritePlan | WriteResult | Inspection, target: str) -> dict[str, Any]:
+Report = MergePlan | MergeResult | WritePlan | WriteResult | CompactPlan | CompactResult
+
+
+def compaction_advice(footers: Sequence[Footer], key_overlap: float | None) -> str | None:
+    """`300 files of 12 kB; a key may be in 212 of them. Compaction would …`; `None` if it is not worth it."""
+    bins = choose_bins(footers, defaults.TARGET_SIZE, ())
+    files = sum(len(b.files) for b in bins)
+    new_files = sum(max(1, round(b.bytes / defaults.TARGET_SIZE)) for b in bins)
+    if not bins:
+        return None
+    average = sum(b.bytes for b in bins) // files
+    overlap = f"; a key may be in {key_overlap:,.0f} of {len(footers):,}" if key_overlap is not None else ""
+    return f"{count(files, 'file')} of {size(average)} could be {count(new_files)}{overlap}. Run `fsspeckit compact`."
+
+
+def document(report: Report | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
     fields = {"target": target, **(report.to_dict() if isinstance(report, MergeResult) else asdict(report))}
     if isinstance(report, MergePlan):

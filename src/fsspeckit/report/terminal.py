@@ -60,16 +60,16 @@ class PlanView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         plan, groups = self.plan, plan_groups(self.plan)
-        yield _title("Plan", headline(plan, self.target))
+        yield title("Plan", headline(plan, self.target))
         columns = [("key", ", ".join(plan.key_columns)), ("partitions", ", ".join(plan.partition_columns) or "none")]
         yield _facts([*(fact for fact in columns if fact[1]), *partition_facts(plan)])
-        yield _line(counts(plan), "bold")
+        yield line(counts(plan), "bold")
         yield from _groups(groups, options)
-        rows = [_plan_row(f, self.target) for f in _worth_listing(plan.files)]
-        yield from _listing(("file", "action", "matched", "row groups", "rows", "size", "reason"), rows, options)
-        yield from _left_out(len(plan.files) - len(rows))
+        rows = [_plan_row(f, self.target) for f in _worthlisting(plan.files)]
+        yield from listing(("file", "action", "matched", "row groups", "rows", "size", "reason"), rows, options)
+        yield from left_out(len(plan.files) - len(rows))
         for hint in plan.hints:
-            yield _line(f"Hint: {hint}", "italic", indent=0)
+            yield line(f"Hint: {hint}", "italic", indent=0)
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class ResultView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result, groups = self.result, result_groups(self.result)
         took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield _title("Deleted" if result.strategy == "delete" else "Merged", headline(result, self.target) + took)
-        yield _line(counts(result), "bold")
+        yield title("Deleted" if result.strategy == "delete" else "Merged", headline(result, self.target) + took)
+        yield line(counts(result), "bold")
         if result.updated and not result.rewritten_files:
-            yield _line("The matched rows already equal those of the source; no file was rewritten.")
+            yield line("The matched rows already equal those of the source; no file was rewritten.")
         if sentence := retyped(result):
-            yield _line(sentence)
+            yield line(sentence)
         if sentence := still_kept(result):
-            yield _line(sentence)
+            yield line(sentence)
         yield from _groups(groups, options)
         changed = [f for f in result.files if f.operation != "preserved"]
         rows = [_result_row(f, self.target) for f in changed[:MANY_FILES]]
-        yield from _listing(("file", "", "rows", "size"), rows, options)
-        yield from _left_out(len(changed) - len(rows), "changed file")
+        yield from listing(("file", "", "rows", "size"), rows, options)
+        yield from left_out(len(changed) - len(rows), "changed file")
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class WritePlanView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         plan, rewritten = self.plan, set(self.plan.retyped_files)
-        yield _title("Plan", f"{plan.mode} {count(plan.rows, 'row')} into {self.target}")
+        yield title("Plan", f"{plan.mode} {count(plan.rows, 'row')} into {self.target}")
         yield _facts(partition_facts(plan))
-        yield _line(write_counts(plan), "bold")
+        yield line(write_counts(plan), "bold")
         files = [*((path, "removed") for path in plan.removed_files), *((path, "rewritten") for path in rewritten)]
         rows = [(relative(path, self.target), action) for path, action in sorted(files)[:MANY_FILES]]
-        yield from _listing(("file", "action"), rows, options)
-        yield from _left_out(len(files) - len(rows), "changed file")
+        yield from listing(("file", "action"), rows, options)
+        yield from left_out(len(files) - len(rows), "changed file")
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ class WriteResultView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result = self.result
         took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield _title("Written", f"{result.mode} {count(result.rows, 'row')} into {self.target}{took}")
-        yield _line(write_counts(result), "bold")
+        yield title("Written", f"{result.mode} {count(result.rows, 'row')} into {self.target}{took}")
+        yield line(write_counts(result), "bold")
         files = [_result_row(file, self.target) for file in result.files]
         files += [(relative(path, self.target), "removed", "", "") for path in result.removed_files]
-        yield from _listing(("file", "", "rows", "size"), files[:MANY_FILES], options)
-        yield from _left_out(len(files) - MANY_FILES, "changed file")
+        yield from listing(("file", "", "rows", "size"), files[:MANY_FILES], options)
+        yield from left_out(len(files) - MANY_FILES, "changed file")
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,16 @@ class InspectionView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         seen = self.inspection
-        yield _title("Data set", seen.path)
+        yield title("Data set", seen.path)
         yield _facts(_inspection_facts(seen))
         columns = [
             (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
         ]
-        yield from _listing(("column", "type", "", ""), columns, options)
+        yield from listing(("column", "type", "", ""), columns, options)
         files = seen.files if len(seen.files) <= MANY_FILES else seen.files[: MANY_FILES // 2]
         heads = ("file", "rows", "size", "row groups", "codec", *seen.key_columns)
-        yield from _listing(heads, [_inspection_row(f, seen) for f in files], options)
-        yield from _left_out(len(seen.files) - len(files))
+        yield from listing(heads, [_inspection_row(f, seen) for f in files], options)
+        yield from left_out(len(seen.files) - len(files))
 
 
 def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
@@ -174,6 +174,8 @@ def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
         facts.append(
             ("pruning", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
         )
+    if seen.compaction is not None:
+        facts.append(("compaction", seen.compaction))
     return facts
 
 
@@ -204,24 +206,24 @@ def _result_row(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
     return relative(file.path, target), file.operation, count(file.row_count), size(file.size_bytes or 0)
 
 
-def _worth_listing(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
+def _worthlisting(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
     """Every file if there are few, otherwise the files to rewrite."""
     if len(files) <= MANY_FILES:
         return files
     return [f for f in files if f.action == "rewrite"][:MANY_FILES]
 
 
-def _left_out(number: int, what: str = "file") -> Iterable[Padding]:
+def left_out(number: int, what: str = "file") -> Iterable[Padding]:
     if number > 0:
-        yield _line(f"… and {count(number, f'more {what}')}; --json lists all of them.", "dim")
+        yield line(f"… and {count(number, f'more {what}')}; --json lists all of them.", "dim")
 
 
-def _title(verb: str, rest: str) -> Text:
+def title(verb: str, rest: str) -> Text:
     return Text.assemble((f"{verb}: ", "bold cyan"), (rest, "bold"), overflow="fold")
 
 
-def _line(line: str, style: str = "", indent: int = 2) -> Padding:
-    return Padding(Text(line, style=style, overflow="fold"), (0, 0, 0, indent), expand=False)
+def line(text: str, style: str = "", indent: int = 2) -> Padding:
+    return Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, indent), expand=False)
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> Table:
@@ -253,7 +255,7 @@ def _groups(groups: Sequence[Group], options: ConsoleOptions) -> RenderResult:
         meaning = group.meaning if options.max_width >= NARROW else ""
         legend.add_row(mark, group.label, count(group.files), size(group.bytes), part, meaning)
     yield legend
-    yield _line(written(groups), "bold")
+    yield line(written(groups), "bold")
 
 
 def cells(parts: Sequence[int], width: int) -> list[int]:
@@ -282,7 +284,7 @@ def _bar(label: str, groups: Sequence[Group], widths: Sequence[int], ascii_only:
     return bar
 
 
-def _listing(heads: Sequence[str], rows: Sequence[Sequence[str]], options: ConsoleOptions) -> RenderResult:
+def listing(heads: Sequence[str], rows: Sequence[Sequence[str]], options: ConsoleOptions) -> RenderResult:
     if not rows:
         return
     yield Text()
@@ -309,5 +311,5 @@ def _stack(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Padd
     for first, *rest in rows:
         details = [(h, cell) for h, cell in zip(heads[1:], rest, strict=True) if cell]
         text = ", ".join(cell if h in ("", "action", "reason") else f"{h} {cell}" for h, cell in details)
-        yield _line(first)
-        yield _line(text, indent=4)
+        yield line(first)
+        yield line(text, indent=4)

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.parquet import chunk_layout, thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
+from fsspeckit.core.parquet.chunk_writer import PAGE_OFFSETS, TOTALS, moved_index
 from fsspeckit.core.parquet.footer_io import footer_bytes, with_end
 from fsspeckit.core.parquet.footer_override import with_entries
 from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from fsspeckit.core.parquet.splice import PAGE_OFFSETS, TOTALS, moved_index
 from fsspeckit.core.parquet.writer import storable
 from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.storage import Storage

@@ -86,16 +86,19 @@ class Layout:
             options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
         return cls(stored.rows, stored.storage, options, override, _narrow_indexes(footer.schema))
 
-    def sampled(self, rows: pa.Table) -> Layout:
-        """The same layout with dictionaries for columns whose values repeat, unless an existing file is the model."""
-        if self.override is not None or "use_dictionary" in self.options:
+    def sampled(self, rows: pa.Table, *, again: bool = False) -> Layout:
+        """The same layout with dictionaries for columns whose values repeat, unless an existing file is the model.
+
+        `again`: also then, for a model with too few rows.
+        """
+        if not again and (self.override is not None or "use_dictionary" in self.options):
             return self
         paths = iter(leaf.path for leaf in _written_leaves(self.storage, {}))
-        dictionaries = []
+        dictionaries, encoded = list[str](), self.options.get("column_encoding") or {}
         for field in self.storage:
             leaves = [next(paths) for _ in range(leaf_count(field.type))]
             if t.is_nested(field.type) or repeats(rows.column(field.name)):
-                dictionaries += leaves
+                dictionaries += [path for path in leaves if path not in encoded]
         return replace(self, options={**self.options, "use_dictionary": dictionaries})
 
     def compressed(self, options: WriteOptions) -> Layout:

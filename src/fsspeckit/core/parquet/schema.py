@@ -139,14 +139,14 @@ def merged_elements(
         return own
     if len(own) == len(after) and _without_repetition(before) == _without_repetition(after):
         return [_with_repetition(element, new) for element, new in zip(own, after, strict=True)]
-    parts = [_subtrees(part) for part in (own, before, after)]
-    if not parts[0] or len(parts[0]) != len(parts[1]) or len(parts[2]) < len(parts[1]):
+    own_parts, before_parts, after_parts = (_subtrees(part) for part in (own, before, after))
+    if not own_parts or len(own_parts) != len(before_parts) or len(after_parts) < len(before_parts):
         if any(element.get(SchemaElement.TYPE) == _INT96 for element in own):
             raise thrift.CorruptFile("a nested column with INT96 has another layout than PyArrow's")
         kept = (SchemaElement.NAME, SchemaElement.FIELD_ID)
         return [{**after[0], **{n: own[0][n] for n in kept if n in own[0]}}, *after[1:]]
-    children = [merged_elements(*three) for three in zip(*parts, strict=False)]
-    children += parts[2][len(parts[1]) :]
+    children = [merged_elements(*three) for three in zip(own_parts, before_parts, after_parts, strict=False)]
+    children += after_parts[len(before_parts) :]
     root = {**_with_repetition(own[0], after[0]), SchemaElement.NUM_CHILDREN: (thrift.I32, len(children))}
     return [root, *(element for child in children for element in child)]
 

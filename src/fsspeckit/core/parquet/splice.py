@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,71 +17,23 @@ import pyarrow.parquet as pq
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import chunk_layout, thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
-from fsspeckit.core.parquet.footer_io import END_BYTES, footer_bytes, footer_start, with_end
+from fsspeckit.core.parquet.chunk_writer import ChunkWriter, Encoded, FileOrigin, Piece, encode
+from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start, with_end
 from fsspeckit.core.parquet.footer_override import with_entries
 from fsspeckit.core.parquet.format import (
-    MAGIC,
-    BloomFilterHeader,
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
-    OffsetIndex,
-    PageLocation,
     RowGroup,
 )
 from fsspeckit.core.parquet.layout import Layout
 from fsspeckit.core.parquet.metadata_entries import NewValues
 from fsspeckit.core.parquet.schema import leaf_count
-from fsspeckit.core.parquet.statistics import leaves_without_bounds, nan_counts, with_safe_bounds, without_bounds
-from fsspeckit.core.parquet.writer import Writer, storable
+from fsspeckit.core.parquet.statistics import leaves_without_bounds, with_safe_bounds, without_bounds
 from fsspeckit.core.storage import Storage
 
-PAGE_OFFSETS = (
-    ColumnMetaData.DATA_PAGE_OFFSET,
-    ColumnMetaData.INDEX_PAGE_OFFSET,
-    ColumnMetaData.DICTIONARY_PAGE_OFFSET,
-)
-# The sizes of a row group, and the sizes of its chunks that they are the sum of.
-TOTALS = (
-    (RowGroup.TOTAL_BYTE_SIZE, ColumnMetaData.TOTAL_UNCOMPRESSED_SIZE),
-    (RowGroup.TOTAL_COMPRESSED_SIZE, ColumnMetaData.TOTAL_COMPRESSED_SIZE),
-)
 ColumnBatch = Callable[[], Iterable[tuple[Sequence[str], pa.Table]]]
 """Computes columns of a row group: their names in the file's order, and their values."""
-
-
-class Origin(Protocol):
-    """The bytes that a chunk is copied from."""
-
-    def read(self, offset: int, length: int) -> bytes: ...
-    def copy(self, sink: Any, offset: int, length: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _OldFile:
-    storage: Storage
-    file: Any
-    read: chunk_layout.ReadAt
-
-    def copy(self, sink: Any, offset: int, length: int) -> None:
-        self.storage.copy_range(self.file, sink, offset, length)
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """Columns encoded as a Parquet file in memory, and the number of NaN in each leaf."""
-
-    buffer: pa.Buffer
-    nans: Sequence[int | None] = ()
-
-    def read(self, offset: int, length: int) -> bytes:
-        return bytes(self.buffer.slice(offset, length))
-
-    def copy(self, sink: Any, offset: int, length: int) -> None:
-        sink.write(self.buffer.slice(offset, length))
-
-    def footer(self) -> thrift.Struct:
-        return thrift.decode(footer_bytes(pa.BufferReader(self.buffer)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,32 +63,19 @@ class OldFile:
         return [self.chunks[group][leaf] for name in names for leaf in self.leaves.get(name, ())]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A chunk for the new file, and the bytes that it is copied from."""
-
-    origin: Origin
-    chunk: Chunk
-
-
-class SplicedFile(Writer):
+class SplicedFile(ChunkWriter):
     """A Parquet file with the row groups of an old one, in which some columns are replaced. `close` syncs it."""
 
     def __init__(self, storage: Storage, path: str, layout: Layout, old: OldFile, final: str, pool: Pool) -> None:
-        self._storage, self._path, self._layout, self._old, self._pool = storage, path, layout, old, pool
-        self._origin = _OldFile(storage, old.file, chunk_layout.reader_of(old.file))
+        self._layout, self._old, self._pool = layout, old, pool
+        self._origin = FileOrigin.of(storage, old.file)
         self._by_fastparquet = old.created_by.startswith("fastparquet")
         self._seen: chunk_layout.SeenHeaders = {}
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._without_bounds: set[int] = set()
         self._writer = (thrift.BINARY, b"")
-        self._waiting: tuple[Origin, int, int] | None = None
-        self._indexes: list[tuple[tuple[int, int], thrift.Struct, bytes]] = []
-        self._at = len(MAGIC)
-        self.rows = self.copied = 0
-        self._sink = storage.open_output(path, final)
-        self._sink.write(MAGIC)
+        super().__init__(storage, path, final)
 
     def copy_row_group(self, group: int) -> None:
         """Copy a row group."""
@@ -151,46 +90,26 @@ class SplicedFile(Writer):
         Batches are encoded in parallel, one batch per thread at a time. If the number of `rows` changes, the batches
         must have all columns.
         """
-        new: dict[int, _Piece] = {}
+        new: dict[int, Piece] = {}
         for encoded in self._pool.map(self._encode, batches):
             for names, columns in encoded:
                 new.update(self._new_pieces(group, names, columns))
         assert rows == self._old_rows(group) or len(new) == len(self._old.chunks[group])
         self._add(group, new, rows)
 
-    def _encode(self, batch: ColumnBatch) -> list[tuple[Sequence[str], _Encoded]]:
-        stored = ((names, self._layout.store(columns)) for names, columns in batch())
-        return [(names, _Encoded(self._written(columns), nan_counts(columns))) for names, columns in stored]
+    def _encode(self, batch: ColumnBatch) -> list[tuple[Sequence[str], Encoded]]:
+        return [(names, encode(self._layout, columns)) for names, columns in batch()]
 
-    def _add(self, group: int, new: Mapping[int, _Piece], rows: int) -> None:
+    def _add(self, group: int, new: Mapping[int, Piece], rows: int) -> None:
         old = self._old.footer[FileMetaData.ROW_GROUPS][1][1][group]
         for leaf, chunk in enumerate(self._old.chunks[group]):
             if leaf not in new:
                 chunk_layout.check_pages(self._origin.read, chunk, self._seen)
-        pieces = [new.get(leaf) or _Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
-        begin = self._at
-        entries = [self._place(piece) for piece in pieces]
-        for piece, entry in zip(pieces, entries, strict=True):
-            self._place_bloom_filter(piece, entry)
-        totals = {
-            number: (thrift.I64, sum(piece.chunk.metadata[field][1] for piece in pieces))
-            for number, field in TOTALS
-            if new and number in old
-        }
-        offset = {RowGroup.FILE_OFFSET: (thrift.I64, begin)} if RowGroup.FILE_OFFSET in old else {}
-        ordinal = {RowGroup.ORDINAL: (thrift.I16, len(self._groups))} if RowGroup.ORDINAL in old else {}
-        counted = {RowGroup.NUM_ROWS: (thrift.I64, rows), RowGroup.COLUMNS: thrift.struct_list(entries)}
-        self._groups.append({**old, **totals, **offset, **ordinal, **counted})
+        pieces = [new.get(leaf) or Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
+        self._groups.append(self._place_row_group(pieces, old, rows, len(self._groups), is_new=bool(new)))
         self.rows += rows
 
-    def _written(self, stored: pa.Table) -> pa.Buffer:
-        options = {name: value for name, value in self._layout.options.items() if name != "sorting_columns"}
-        sink = pa.BufferOutputStream()
-        with storable(), pq.ParquetWriter(sink, stored.schema, **options) as writer:
-            writer.write_table(stored, row_group_size=max(1, stored.num_rows))
-        return sink.getvalue()
-
-    def _new_pieces(self, group: int, names: Sequence[str], encoded: _Encoded) -> dict[int, _Piece]:
+    def _new_pieces(self, group: int, names: Sequence[str], encoded: Encoded) -> dict[int, Piece]:
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
         groups = footer[FileMetaData.ROW_GROUPS][1][1]
@@ -212,75 +131,19 @@ class SplicedFile(Writer):
             self._check_dictionary(old, chunk)
             path = {ColumnMetaData.PATH_IN_SCHEMA: old.metadata[ColumnMetaData.PATH_IN_SCHEMA]}
             entry[ColumnChunk.META_DATA] = thrift.STRUCT, {**chunk.metadata, **path}
-            pieces[leaf] = _Piece(encoded, chunk)
+            pieces[leaf] = Piece(encoded, chunk)
         return pieces
 
     def _check_dictionary(self, old: Chunk, new: Chunk) -> None:
         if self._by_fastparquet and ColumnMetaData.DICTIONARY_PAGE_OFFSET in old.metadata.keys() - new.metadata.keys():
             raise NotSpliceable("fastparquet reads a column with dictionaries in all row groups, or in none")
 
-    def _place(self, piece: _Piece) -> thrift.Struct:
-        """Append a chunk to the file. Returns its entry in the new footer."""
-        chunk, moved = piece.chunk, self._at - piece.chunk.start
-        self._put(piece.origin, chunk.start, chunk.size)
-        metadata, entry = dict(chunk.metadata), dict(chunk.entry)
-        for page in PAGE_OFFSETS:
-            if page in metadata and metadata[page][1] > 0:
-                metadata[page] = thrift.I64, metadata[page][1] + moved
-        entry[ColumnChunk.META_DATA] = thrift.STRUCT, metadata
-        if entry[ColumnChunk.FILE_OFFSET][1]:
-            entry[ColumnChunk.FILE_OFFSET] = thrift.I64, chunk.start + moved
-        if piece.origin is self._origin:
-            self.copied += chunk.size
-        self._keep_indexes(piece, entry, moved)
-        return entry
-
-    def _keep_indexes(self, piece: _Piece, entry: thrift.Struct, moved: int) -> None:
-        """Keep the page indexes of a chunk until `close` writes them. Only offset indexes contain offsets."""
-        for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
-            offset, length = fields
-            if offset in entry:
-                index = piece.origin.read(entry[offset][1], entry[length][1])
-                if fields == chunk_layout.OFFSET_INDEX:
-                    index = moved_index(index, piece.chunk, moved)
-                self._indexes.append((fields, entry, index))
-
-    def _place_bloom_filter(self, piece: _Piece, entry: thrift.Struct) -> None:
-        metadata = entry[ColumnChunk.META_DATA][1]
-        if ColumnMetaData.BLOOM_FILTER_OFFSET not in metadata:
-            return
-        start = metadata[ColumnMetaData.BLOOM_FILTER_OFFSET][1]
-        length = _bloom_length(piece.origin, start, metadata)
-        metadata[ColumnMetaData.BLOOM_FILTER_OFFSET] = thrift.I64, self._at
-        self._put(piece.origin, start, length)
-
-    def _put(self, origin: Origin, start: int, length: int) -> None:
-        """Copy bytes. Adjacent ranges are copied together."""
-        if self._waiting is not None:
-            before, begin, size = self._waiting
-            if before is origin and begin + size == start:
-                self._waiting = origin, begin, size + length
-                self._at += length
-                return
-            before.copy(self._sink, begin, size)
-        self._waiting = origin, start, length
-        self._at += length
-
     def close(self, *, in_order: bool, changed: Collection[str]) -> int:
         """Write page indexes and the footer, and return the size of the file.
 
         Sorting columns are kept if rows are still `in_order`; key-value entries about `changed` columns are dropped.
         """
-        self._put(_Encoded(pa.py_buffer(b"")), 0, 0)
-        for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
-            for (offset, length), entry, index in (kept for kept in self._indexes if kept[0] == fields):
-                entry[offset], entry[length] = (thrift.I64, self._at), (thrift.I32, len(index))
-                self._at += self._sink.write(index)
-        footer = thrift.encode(self._footer(in_order, NewValues(changed, self.rows)))
-        self._sink.write(with_end(footer))
-        self._sink.close()
-        self._storage.sync_file(self._path)
-        return self._at + len(footer) + END_BYTES
+        return self._finish(lambda: self._footer(in_order, NewValues(changed, self.rows)))
 
     def _footer(self, in_order: bool, values: NewValues) -> thrift.Struct:
         footer, override = dict(self._old.footer), self._layout.with_true_entries(values).override
@@ -297,9 +160,6 @@ class SplicedFile(Writer):
             footer[FileMetaData.COLUMN_ORDERS] = thrift.struct_list(orders)
         return footer
 
-    def abandon(self) -> None:
-        self._sink.close()
-
 
 def copy_with_entries(
     storage: Storage, file: Any, footer: thrift.Struct, entries: Mapping[str, str], path: str, final: str
@@ -315,23 +175,3 @@ def copy_with_entries(
         sink.write(raw)
     storage.sync_file(path)
     return end + len(raw), end
-
-
-def moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
-    """An offset index with the new offsets of its pages."""
-    fields = thrift.decode(index)
-    pages = [dict(page) for page in thrift.structs(fields, OffsetIndex.PAGE_LOCATIONS)]
-    for page in pages:
-        offset = thrift.field(page, PageLocation.OFFSET, thrift.I64)
-        if not chunk.start <= offset < chunk.end:
-            raise NotSpliceable(f"An offset index names a page at {offset}, outside of its column chunk")
-        page[PageLocation.OFFSET] = thrift.I64, offset + moved
-    return thrift.encode({**fields, OffsetIndex.PAGE_LOCATIONS: thrift.struct_list(pages)})
-
-
-def _bloom_length(origin: Origin, start: int, metadata: thrift.Struct) -> int:
-    """The length of a bloom filter. Old writers do not record it; then the filter's own header does."""
-    if ColumnMetaData.BLOOM_FILTER_LENGTH in metadata:
-        return int(metadata[ColumnMetaData.BLOOM_FILTER_LENGTH][1])
-    header, end = chunk_layout.read_struct(origin.read, start, start + 64)
-    return int(end - start + thrift.field(header, BloomFilterHeader.NUM_BYTES, thrift.I32))

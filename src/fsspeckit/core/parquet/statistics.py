@@ -184,7 +184,7 @@ def with_safe_bounds(
 def _with_safe_bounds(entry: thrift.Struct, nans: int | None, old: thrift.Struct | None) -> thrift.Struct:
     metadata = entry[ColumnChunk.META_DATA][1]
     has_bounds = any(number in _statistics(metadata) for number in _BOUNDS)
-    adds_bounds = has_bounds and old is not None and _lacks_bounds(old[ColumnChunk.META_DATA][1])
+    adds_bounds = has_bounds and old is not None and lacks_bounds(old[ColumnChunk.META_DATA][1])
     if ColumnMetaData.STATISTICS not in metadata or (nans is None and not adds_bounds):
         return entry  # no statistics are added: some readers take a missing null count for no nulls
     statistics = dict(_statistics(metadata))
@@ -200,7 +200,7 @@ def _with_safe_bounds(entry: thrift.Struct, nans: int | None, old: thrift.Struct
 def leaves_without_bounds(nans: Sequence[int | None], old: Sequence[thrift.Struct] | None = None) -> set[int]:
     """The leaves of a row group that lose their bounds because of NaN; `old` are the chunks that it replaces."""
     with_nan = {leaf for leaf, count in enumerate(nans) if count}
-    return {leaf for leaf in with_nan if old is None or not _lacks_bounds(old[leaf][ColumnChunk.META_DATA][1])}
+    return {leaf for leaf in with_nan if old is None or not lacks_bounds(old[leaf][ColumnChunk.META_DATA][1])}
 
 
 def without_bounds(groups: Sequence[thrift.Struct], leaves: Collection[int]) -> list[thrift.Struct]:
@@ -231,7 +231,7 @@ def _statistics(metadata: thrift.Struct) -> thrift.Struct:
     return fields
 
 
-def _lacks_bounds(metadata: thrift.Struct) -> bool:
+def lacks_bounds(metadata: thrift.Struct) -> bool:
     """Has a chunk no bounds, although it may have values?"""
     statistics = _statistics(metadata)
     has_values = statistics.get(Statistics.NULL_COUNT) != metadata[ColumnMetaData.NUM_VALUES]

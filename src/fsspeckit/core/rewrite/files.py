@@ -38,10 +38,16 @@ _ALONE_FRACTION = 1 / 4
 _OWN_NAME = re.compile(r"\.fk[0-9a-f]{8}$")
 
 
-def new_name(path: str) -> str:
-    """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced."""
+def new_name(path: str, token: str | None = None) -> str:
+    """`<stem>.fk<8 hex>.parquet`; an earlier `.fk…` part is replaced. `token` are the hexadecimal digits."""
     stem, dot, suffix = path.rpartition(".")
-    return f"{_OWN_NAME.sub('', stem)}.fk{uuid.uuid4().hex[:8]}{dot}{suffix}"
+    return f"{_OWN_NAME.sub('', stem)}.fk{token or uuid.uuid4().hex[:8]}{dot}{suffix}"
+
+
+def own_token(path: str) -> str | None:
+    """The eight hexadecimal digits in a name that `new_name` made."""
+    match = _OWN_NAME.search(path.rpartition(".")[0])
+    return None if match is None else match[0][-8:]
 
 
 def rewrite_files(

@@ -56,12 +56,12 @@ class NewFiles:
         may_be_nullable = template is not None and template.by_spark
         nullable_layout = self.layout(location, nullable=True) if may_be_nullable else None
         with NewFileWriter(location.storage, self.staging, layout, self.options, nullable_layout) as files:
-            for table in map(self._complete, tables):
+            for table in map(self.complete, tables):
                 for folder, rows in rows_by_folder(table, self.partitions):
                     files.write(folder, rows)
             return files.finish()
 
-    def _complete(self, table: pa.Table) -> pa.Table:
+    def complete(self, table: pa.Table) -> pa.Table:
         """With null in the columns that source rows do not have, in the order of the shape."""
         names, rows = self.shape.schema.names, table.num_rows
         if table.column_names == names:

@@ -1,19 +1,17 @@
-"""`SparkDatasetIO`, and `BatchMerge` for streams."""
+"""`SparkDatasetIO`: merge, plan, write, read and streams with Spark."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.dataset.partitions import parse_hive_partition_path
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, FsspeckitError, TargetError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
 from fsspeckit.core.model import FileInfo, MergeStrategy
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
@@ -27,6 +25,7 @@ from fsspeckit.datasets.options import (
     PlanOptions,
     RewriteOptions,
     RowChangeOptions,
+    SmallFilesOptions,
     Strategy,
     WriteParquetOptions,
     check_known,
@@ -34,9 +33,10 @@ from fsspeckit.datasets.options import (
 from fsspeckit.datasets.sources import existing_files
 from fsspeckit.datasets.spark import catalog
 from fsspeckit.datasets.spark.columns import quoted
-from fsspeckit.datasets.spark.engine import SparkEngine, operation, refresh
+from fsspeckit.datasets.spark.engine import SparkEngine, operation
 from fsspeckit.datasets.spark.files import open_files, read_frame
 from fsspeckit.datasets.spark.session import Cluster, spark_can_read, spark_path, start_session
+from fsspeckit.datasets.spark.stream import BatchMerge
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -44,7 +44,7 @@ _PATH_OR_TABLE = "Pass either the path of the data set or the name of its table 
 _ESCAPE_GLOB = str.maketrans({c: f"\\{c}" for c in "\\{}[]*?"})
 
 
-class StreamOptions(RewriteOptions, RowChangeOptions, total=False):
+class StreamOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, total=False):
     """Options of `foreach_batch`."""
 
 
@@ -193,6 +193,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         table: str | None = None,
         partition_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
+        compact_every: int | None = None,
         **options: Unpack[StreamOptions],
     ) -> BatchMerge:
         """A function for `writeStream.foreachBatch` that merges every micro-batch exactly once.
@@ -217,12 +218,17 @@ class SparkDatasetIO(DatasetIO[Any]):
             io.foreach_batch("/lake/orders", ["id"], app_id="orders", delete_column="op", delete_values=["D"],
                              sequence_by="ts", on_duplicates="latest")
 
+        `compact_every=50` compacts the data set after every 50th batch, by its id. A compaction that fails is logged
+        and does not fail the batch; the next one makes up for it.
+
         Otherwise it must have one row per key. `strategy="deduplicate"` reduces it too, but like `full_merge` it
         replaces all files with every batch.
         """
         check_known("foreach_batch", options, StreamOptions)
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
+        if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
+            raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
         is_incremental = MergeStrategy.parse(strategy).actions.incremental
         if not is_incremental:
             _refuse_row_options(strategy, options)
@@ -238,7 +244,8 @@ class SparkDatasetIO(DatasetIO[Any]):
         )
         # The session of a classic query is a copy of the user's. On Spark Connect the two are the same.
         session = self._cluster.spark if hasattr(self._cluster.spark, "sparkContext") else None
-        return BatchMerge(path, self._access, app_id, request, None if target is None else target.name, session)
+        name = None if target is None else target.name
+        return BatchMerge(path, self._access, app_id, request, name, compact_every, session)
 
     def _stream_target(self, path: str | None, table: str | None, key_columns: Any) -> catalog.Table | None:
         """The table, checked before the stream starts."""
@@ -291,69 +298,6 @@ class SparkDatasetIO(DatasetIO[Any]):
             return frame
         frame = frame.where(filter)
         return frame if columns is None else frame.select([quoted(name) for name in columns])
-
-
-@dataclass(frozen=True)
-class BatchMerge:
-    """The function for `writeStream.foreachBatch`: each micro-batch is a merge that is committed exactly once.
-
-    The commit records `app_id`, the query and the batch number in the files that it writes (`core.dataset.ledger`), so
-    record and rows are one commit. If Spark dies between our commit and its checkpoint, it repeats the batch. The
-    record shows that the batch is committed, and nothing is done, even if it now has other rows.
-
-    A streaming query runs in a copy of the user's session, and each of the two remembers the files of its tables.
-    `session` is the user's, which is not sent to the server of Spark Connect.
-    """
-
-    path: str | None
-    access: Access
-    app_id: str
-    request: core.Request
-    table: str | None = None
-    session: Any = field(default=None, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BatchMerge, (self.path, self.access, self.app_id, self.request, self.table)
-
-    def __call__(self, frame: Any, batch_id: int) -> None:
-        spark = frame.sparkSession
-        context = getattr(spark, "sparkContext", None)
-        # The id that a query keeps with its checkpoint; Spark Connect does not report it.
-        query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        request = replace(self.request, batch=Batch(self.app_id, batch_id, query_id))
-        try:
-            target = None if self.table is None else self._find_table(spark, frame, self.table)
-            path = self.path if target is None else target.path
-            assert path is not None
-            location = self.access.locate(path)
-            with operation(Cluster(spark), self.access, "merge", location) as engine:
-                result = core.run(engine, location, frame, request)
-        except FsspeckitError as error:
-            log.error("batch %d of %s was not merged: %s", batch_id, self.app_id, error)
-            log.debug("batch %d of %s", batch_id, self.app_id, exc_info=True)
-            # Spark shows the error as Python prints it, with its cause first. A cause without a traceback of its own is
-            # one line: so the message comes first, and not below the stacks of Java and Python.
-            raise error from copy.copy(error)
-        counts = (result.inserted, result.updated, result.deleted, result.skipped)
-        log.info("batch %d of %s: %d inserted, %d updated, %d deleted, %d skipped", batch_id, self.app_id, *counts)
-        if result.files_changed or result.replayed:  # the batch may have been killed before it refreshed the table
-            self._refresh(spark, location, target)
-
-    def _find_table(self, spark: Any, frame: Any, name: str) -> catalog.Table:
-        target = catalog.find_table(spark, name)
-        if self.request.strategy is not MergeStrategy.DELETE:
-            catalog.check_columns(spark, name, target, frame, self.request.rows.delete_column)
-        return target
-
-    def _refresh(self, spark: Any, location: Location, target: catalog.Table | None) -> None:
-        if target is not None:
-            catalog.refresh_table(spark, target)
-        if self.session is None or self.session is spark:
-            return
-        if target is not None:
-            catalog.refresh_files(self.session, target)
-        else:
-            refresh(self.session, location)
 
 
 def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,129 @@
+"""Read the row groups of files that are joined, in the plain types of the new file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.dataset.footers import check_planned
+from fsspeckit.core.errors import SchemaMismatchError
+from fsspeckit.core.model import Footer
+from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
+from fsspeckit.core.parquet.reader import check_int96, check_rows, checked_footer, open_source, read_row_group, reading
+from fsspeckit.core.parquet.splice import OldFile
+from fsspeckit.core.rewrite.compaction import MAX_BYTES, MAX_ROWS, RowGroupOf
+from fsspeckit.core.storage import Location
+from fsspeckit.core.values import arrays
+
+Entries = tuple[str, Mapping[bytes, bytes]]
+"""A file, and its key-value entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFile:
+    """An open file of a bin."""
+
+    location: Location
+    planned: Footer
+    source: Any
+    file: pq.ParquetFile
+
+    @property
+    def shown(self) -> str:
+        return self.location.show(self.planned.path)
+
+    @property
+    def entries(self) -> Mapping[bytes, bytes]:
+        return dict(self.file.metadata.metadata or {})
+
+    @property
+    def footer(self) -> dict[int, Any]:
+        with reading(self.location, self.planned.path):
+            raw = footer_bytes(self.source)
+        return checked_footer(self.location, self.planned.path, raw, self.file.metadata)
+
+    def old_file(self) -> OldFile:
+        """The chunks of the file; `NotSpliceable` if they cannot be copied."""
+        end = footer_start(self.source, footer_bytes(self.source))
+        return OldFile.of(self.source, self.footer, end, self.file.metadata, self.file.schema_arrow)
+
+
+@contextlib.contextmanager
+def open_group_file(location: Location, planned: Footer) -> Iterator[GroupFile]:
+    location.expect(planned.info)
+    with contextlib.ExitStack() as stack:
+        with reading(location, planned.path):
+            source = stack.enter_context(location.storage.open_input(location.at(planned.path)))
+            file = open_source(source, planned.metadata)
+        check_planned(location, planned, file)
+        yield GroupFile(location, planned, source, file)
+
+
+def read_pieces(
+    location: Location,
+    columns: pa.Schema,
+    groups: Sequence[RowGroupOf],
+    entries: list[Entries],
+    most: int = MAX_BYTES,
+) -> Iterator[pa.Table]:
+    """The rows of row groups in plain types: a table for each, or several for one of much more than `most` bytes.
+
+    The key-value entries of each file are added to `entries`.
+    """
+    for file, own in _by_file(groups):
+        with open_group_file(location, file) as opened:
+            if file.int96:
+                check_int96(location, file.path, opened.file, own)
+            entries.append((opened.shown, opened.entries))
+            if len(own) == len(file.row_groups):
+                location.storage.will_read(opened.source, [(0, file.info.size)])
+            for number in own:
+                group = file.row_groups[number]
+                if group.rows > MAX_ROWS or group.bytes > 2 * most:
+                    pieces = _slices(opened, RowGroupOf(file, number), most)
+                else:
+                    pieces = iter([read_row_group(location, file.path, opened.file, number)])
+                yield from (_fitted(opened, piece, columns) for piece in pieces)
+
+
+def _by_file(groups: Iterable[RowGroupOf]) -> Iterator[tuple[Footer, list[int]]]:
+    own: list[RowGroupOf] = []
+    for group in groups:
+        if own and own[-1].file is not group.file:
+            yield own[0].file, [g.number for g in own]
+            own = []
+        own.append(group)
+    if own:
+        yield own[0].file, [g.number for g in own]
+
+
+def _slices(opened: GroupFile, group: RowGroupOf, most: int) -> Iterator[pa.Table]:
+    """The rows of a large row group, in pieces that fit into memory."""
+    rows, size = group.group.rows, group.group.bytes
+    count = max(-(-rows // MAX_ROWS), -(-size // most))
+    read = 0
+    with reading(opened.location, opened.planned.path):
+        for batch in opened.file.iter_batches(-(-rows // count), row_groups=[group.number], use_threads=False):
+            read += batch.num_rows
+            yield pa.Table.from_batches([batch])
+    check_rows(opened.location, opened.planned.path, read, rows, f" of row group {group.number}")
+
+
+def _fitted(opened: GroupFile, table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """In the plain types and the order of the columns."""
+    fitted = []
+    for target in columns:
+        column = arrays.plain(table.column(target.name))
+        try:
+            fitted.append(arrays.cast(column, target.type))
+        except arrays.ValueDoesNotFit as error:
+            raise SchemaMismatchError(
+                f"Column {target.name!r} of {opened.shown} holds {error.args[0]!r}, which the common type "
+                f"{target.type} of the partition's files cannot hold. Bring the files to one type first."
+            ) from None
+    return pa.table(fitted, schema=columns.remove_metadata())
