@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-MODULES = [f"pyarrow{name}" for name in ("", ".compute", ".parquet", ".types", ".dataset", ".fs", ".ipc")]
+MODULES = [f"pyarrow{name}" for name in ("", ".compute", ".parquet", ".types", ".dataset", ".fs", ".ipc", ".csv")]
 STUBS = Path(__file__).parent.parent / "stubs"
 
 

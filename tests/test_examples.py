@@ -114,3 +114,11 @@ def test_the_page_about_rows_explains_every_option() -> None:
     headings = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
     missing = [name for name in row_options.OPTIONS if not any(f"`{name}`" in heading for heading in headings)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["sources.md", "command-line.md"])
+def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", test_readme.activated_path())
+    assert list(test_readme.examples(ROOT / "docs" / page))
+    test_readme.run_all(ROOT / "docs" / page)

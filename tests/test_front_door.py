@@ -22,7 +22,7 @@ from support import all_names, rows
 
 ORDERS = pa.table({"id": [1, 2], "status": ["new", "new"]})
 CHANGES = pa.table({"id": [2, 3], "status": ["paid", "new"]})
-STRATEGIES = ", ".join(repr(strategy) for strategy in get_args(option_types.AnyStrategy))
+STRATEGIES = ", ".join(repr(strategy) for strategy in get_args(option_types.Strategy))
 
 
 @pytest.fixture
@@ -83,7 +83,6 @@ def test_an_option_that_is_misspelt(lake: str, function: str, name: str) -> None
         ({"key_columns": ["id"], "strategy": "upser"}, "Unknown merge strategy 'upser'"),
         ({"strategy": ["id"]}, r"Unknown merge strategy \['id'\]\. .*Name columns by key_columns=\['id'\]"),
         ({"key_columns": ["id"], "strategy": None}, rf"Unknown merge strategy None\. Choose one of {STRATEGIES}\.$"),
-        ({"key_columns": ["id"], "engine": "polars"}, "Unknown engine 'polars'"),
         ({"key_columns": ["id"], "compression": "bz2"}, "Unknown compression 'bz2'"),
         ({"key_columns": ["id"], "path": None}, "path"),
         ({"key_columns": ["id"], "storage_options": "a-secret"}, "a mapping of names to values, not str"),

@@ -8,7 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import fsspeckit
+from fsspeckit import installation
 from fsspeckit.ship import make_zip
 
 ROOT = Path(__file__).parent.parent
@@ -57,3 +60,32 @@ def test_the_trace_of_a_merge() -> None:
 def test_what_the_quick_tests_name_is_there() -> None:
     named = [word.removeprefix("--ignore=") for word in run("scripts/quick-tests").split()]
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_package_is_not_uploaded_and_never_installed_by_its_name() -> None:
+    """PyPI has another project of this name."""
+    text = (ROOT / "pyproject.toml").read_text()
+    project = tomllib.loads(text)["project"]
+    assert "Private :: Do Not Upload" in project["classifiers"]
+    assert project["description"] == installation.SUMMARY
+    extras = project["optional-dependencies"]
+    assert not [need for needs in extras.values() for need in needs if need.startswith("fsspeckit")]
+    assert set(extras["all"]) == {need for name in ("duckdb", "spark", "s3") for need in extras[name]}
+    pages = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/*")]
+    by_name = re.compile(r"(pip|uv|pipx) (tool )?install (-\S+ )*['\"]?fsspeckit(?!\[?[\w,]*\]? @)")
+    assert [str(page) for page in pages if page.is_file() and by_name.search(page.read_text())] == []
+
+
+def test_a_mixed_installation_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installation.problems() == []
+    (tmp_path / "fsspeckit/core").mkdir(parents=True)
+    (tmp_path / "fsspeckit/storage_options").mkdir()
+    (tmp_path / "fsspeckit/core/filesystem.py").touch()
+    (found,) = installation.problems(tmp_path / "fsspeckit")
+    assert "storage_options, core/filesystem" in found
+    assert "install again from a checkout" in found
+    (tmp_path / "fsspeckit-0.24.0.dist-info").mkdir()
+    (tmp_path / "fsspeckit-0.24.0.dist-info/METADATA").write_text("Name: fsspeckit\nVersion: 0.24.0\nSummary: Other\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (found,) = installation.problems()
+    assert "0.24.0" in found

@@ -14,18 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import (
-        compact,
-        delete,
-        merge,
-        plan,
-        plan_compact,
-        plan_delete,
-        plan_write,
-        read,
-        recover,
-        write_dataset,
-    )
+    from fsspeckit.api import delete, merge, plan, plan_delete, plan_write, read, recover, write_dataset
     from fsspeckit.commits import history, snapshot, undo
     from fsspeckit.core.errors import (
         ArgumentError,
@@ -62,6 +51,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.options import MergeOptions, PlanOptions
     from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
     from fsspeckit.datasets.spark import SparkDatasetIO as SparkDatasetIO
+    from fsspeckit.maintenance import compact, plan_compact
     from fsspeckit.report.inspection import Inspection, inspect
 
 __all__ = [
@@ -121,20 +111,10 @@ warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT_", Us
 _ENGINES = {"DuckDBDatasetIO": "datasets.duckdb", "SparkDatasetIO": "datasets.spark"}
 _MODULES = {
     **dict.fromkeys(
-        (
-            "compact",
-            "delete",
-            "merge",
-            "plan",
-            "plan_compact",
-            "plan_delete",
-            "plan_write",
-            "read",
-            "recover",
-            "write_dataset",
-        ),
+        ("delete", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"),
         "api",
     ),
+    **dict.fromkeys(("compact", "plan_compact"), "maintenance"),
     **dict.fromkeys(("history", "snapshot", "undo"), "commits"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),

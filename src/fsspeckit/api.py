@@ -10,15 +10,15 @@ from fsspeckit.core import defaults
 from fsspeckit.core.commit import forget, session
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergeStrategy
-from fsspeckit.core.reports import CompactPlan, CompactResult, MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.storage import Access
+from fsspeckit.datasets.inputs import Data, Path
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyMergeOptions,
     AnyPlanOptions,
     AnyWriteOptions,
     Columns,
-    CompactOptions,
     DeleteOptions,
     EngineName,
     Mode,
@@ -27,6 +27,7 @@ from fsspeckit.datasets.options import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyspark.sql
 
 _ENGINES = {"pyarrow": "PyArrowDatasetIO", "duckdb": "DuckDBDatasetIO", "spark": "SparkDatasetIO"}
 _NEEDS = {"duckdb": "'duckdb>=1.1.3'", "spark": "'pyspark[connect]>=4.0,<5' 'pandas>=2.2,<3'"}
@@ -57,8 +58,8 @@ def dataset_io(
 
 
 def merge(
-    data: Any,
-    path: str | None = None,
+    data: Data | None,
+    path: Path | None = None,
     strategy: Strategy | MergeStrategy = "upsert",
     key_columns: Columns = (),
     partition_columns: Columns | None = None,
@@ -80,8 +81,9 @@ def merge(
     (1, 1)
 
     Args:
-        data: a PyArrow table or reader, a pandas or Polars frame, a DuckDB relation, a Spark DataFrame, or the path of
-            a Parquet file. Its rows replace whole rows.
+        data: a PyArrow table, reader or dataset, a pandas or Polars frame, a DuckDB relation, a Spark DataFrame, a list
+            of dicts, an iterator of record batches, or paths of Parquet, Arrow, CSV or JSON lines files, which may be
+            patterns such as `changes/*.csv` (docs/sources.md). Its rows replace whole rows.
         path: a directory of Parquet files, Hive-partitioned or not. `insert` and `upsert` create it if necessary.
         strategy: `insert` adds rows with new keys, `update` replaces rows with existing ones, `upsert` does both,
             `delete` removes the rows with the source's keys.
@@ -102,6 +104,8 @@ def merge(
         evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows. Some readers
             then need `mergeSchema` or `union_by_name`.
         evolve_max_bytes: the most bytes of files without a changed row that are rewritten for that; 100 GB.
+        small_files: with `upsert`, `append` joins new rows with the smallest file of their partition.
+        must_exist: refuse a target that does not exist, instead of creating it.
         engine: `pyarrow`, `duckdb` or `spark`. By default Spark DataFrames use `spark`, DuckDB relations `duckdb`, and
             all other sources `pyarrow`.
         filesystem: an fsspec file system for the target.
@@ -133,8 +137,8 @@ def merge(
 
 
 def plan(
-    data: Any,
-    path: str | None = None,
+    data: Data | None,
+    path: Path | None = None,
     strategy: Strategy | MergeStrategy = "upsert",
     key_columns: Columns = (),
     partition_columns: Columns | None = None,
@@ -160,7 +164,7 @@ def plan(
 
 
 def delete(
-    path: str,
+    path: Path,
     keys: Any = None,
     key_columns: Columns = (),
     filters: Any = None,
@@ -196,7 +200,7 @@ def delete(
 
 
 def plan_delete(
-    path: str,
+    path: Path,
     keys: Any = None,
     key_columns: Columns = (),
     filters: Any = None,
@@ -219,8 +223,8 @@ def plan_delete(
 
 
 def write_dataset(
-    data: Any,
-    path: str,
+    data: Data | None,
+    path: Path,
     mode: Mode = "append",
     partition_columns: Columns | None = None,
     *,
@@ -263,8 +267,8 @@ def write_dataset(
 
 
 def plan_write(
-    data: Any,
-    path: str,
+    data: Data | None,
+    path: Path,
     mode: Mode = "append",
     partition_columns: Columns | None = None,
     *,
@@ -286,57 +290,9 @@ def plan_write(
     return run(data, path, mode, partition_columns, **options)
 
 
-def compact(
-    path: str,
-    *,
-    engine: EngineName | None = None,
-    filesystem: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    **options: Unpack[CompactOptions],
-) -> CompactResult:
-    """Join small files, cut large ones and encode small row groups again. No row changes.
-
-    It commits several times: one that was killed goes on where it was. A second one changes nothing.
-
-    >>> import fsspeckit, pyarrow as pa
-    >>> for day in range(3):
-    ...     _ = fsspeckit.merge(pa.table({"id": [day], "n": [1]}), "memory://compact/orders", key_columns=["id"])
-    >>> fsspeckit.compact("memory://compact/orders", target_size="256MB", sort_by="id").files_after
-    1
-
-    Args:
-        path: a directory of Parquet files, which must exist.
-        target_size: about the size of a file, in bytes or as text: `256MB` (default), `1GiB`.
-        sort_by: columns to sort the rows of each partition by.
-        partitions: only these partitions: `[{"day": "2026-01-01"}]`.
-        engine, filesystem, storage_options, lock_timeout: as in `merge`. `spark` distributes the work.
-    """
-    return dataset_io(engine or "pyarrow", filesystem, storage_options).compact(path, **options)
-
-
-def plan_compact(
-    path: str,
-    *,
-    engine: EngineName | None = None,
-    filesystem: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    **options: Unpack[CompactOptions],
-) -> CompactPlan:
-    """Describe what `compact` would do, and change nothing.
-
-    >>> import fsspeckit, pyarrow as pa
-    >>> for day in range(3):
-    ...     _ = fsspeckit.merge(pa.table({"id": [day]}), "memory://plan_compact/orders", key_columns=["id"])
-    >>> plan = fsspeckit.plan_compact("memory://plan_compact/orders")
-    >>> plan.files_before, plan.files_after, plan.bins[0].reason
-    (3, 1, 'small files')
-    """
-    return dataset_io(engine or "pyarrow", filesystem, storage_options).plan_compact(path, **options)
-
-
 @overload
 def read(
-    path: str,
+    path: Path,
     columns: Sequence[str] | None = None,
     filter: Any = None,
     *,
@@ -348,25 +304,37 @@ def read(
 
 @overload
 def read(
-    path: str,
+    path: Path,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    *,
+    engine: Literal["spark"],
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pyspark.sql.DataFrame: ...
+
+
+@overload
+def read(
+    path: Path,
     columns: Sequence[str] | None = None,
     filter: Any = None,
     *,
     engine: EngineName,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Any: ...
+) -> pa.Table | pyspark.sql.DataFrame: ...
 
 
 def read(
-    path: str,
+    path: Path,
     columns: Sequence[str] | None = None,
     filter: Any = None,
     *,
     engine: EngineName = "pyarrow",
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> pa.Table | pyspark.sql.DataFrame:
     """Read a data set as a PyArrow table, or with `engine="spark"` as a Spark DataFrame.
 
     `filter` is a PyArrow expression; for Spark a column expression or SQL text. An unfinished commit causes a warning.
@@ -378,11 +346,14 @@ def read(
     >>> fsspeckit.read("memory://read/orders", ["id"], pc.field("status") == "paid").to_pylist()
     [{'id': 2}]
     """
-    return dataset_io(engine, filesystem, storage_options).read(path, columns, filter)
+    frame: pa.Table | pyspark.sql.DataFrame = dataset_io(engine, filesystem, storage_options).read(
+        path, columns, filter
+    )
+    return frame
 
 
 def recover(
-    path: str,
+    path: Path,
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,

@@ -25,7 +25,11 @@ def names(lake: str = "lake") -> dict[int, str]:
 
 
 def test_version(call: Call) -> None:
-    assert call("--version").stdout == f"fsspeckit {fsspeckit.__version__}\n"
+    said = call("--version")
+    assert said.stdout.splitlines()[0] == f"fsspeckit {fsspeckit.__version__}"
+    assert "not the project of that name on PyPI" in said.stdout
+    assert str(Path(fsspeckit.__file__).parent) in said.stdout
+    assert said.stderr == ""
 
 
 def test_help_names_every_command(call: Call) -> None:
@@ -205,7 +209,8 @@ def test_recover_of_a_data_set_that_was_deleted(call: Call) -> None:
 
 def test_recover_with_nothing_to_do(call: Call) -> None:
     assert "Nothing to recover" in call("recover", "lake").stdout
-    assert json.loads(call("recover", "lake", "--json").stdout) == {"target": "lake", "done": []}
+    said = json.loads(call("recover", "lake", "--json").stdout)
+    assert (said["target"], said["done"]) == ("lake", [])
 
 
 def test_html(call: Call) -> None:
@@ -277,7 +282,12 @@ def test_refusals_are_one_line_and_1(call: Call, case: str) -> None:
     args, words = REFUSED[case]
     for extra in ([], ["--json"]):
         result = call(*args, *extra)
-        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.exit_code == 1
+        if extra:
+            error = json.loads(result.stdout)["error"]
+            assert (error["exit_code"], f"Error: {error['message']}\n") == (1, result.stderr)
+        else:
+            assert result.stdout == ""
         assert result.stderr.startswith("Error: ")
         assert result.stderr.count("\n") == 1
         assert words in result.stderr

@@ -31,7 +31,7 @@ def test_with_pyarrow_alone(tmp_path: Path) -> None:
     assert "Error: Partition columns ['month'] cannot change for existing keys" in result.stdout
     assert all(
         f"  {mark}  {action} " in result.stdout
-        for mark, action in zip("█▓▒░", ("rewritten", "scanned", "checked", "skipped"))
+        for mark, action in zip("█▓▒░", ("rewrite", "keys read", "keys checked", "not read"))
     )
     assert os.listdir(tmp_path) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -17,7 +18,7 @@ from rich.console import Console
 from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.html import MAX_FILES, page
 from fsspeckit.report.inspection import inspect
-from fsspeckit.report.summary import plan_groups, result_groups, size, written
+from fsspeckit.report.summary import document, plan_groups, result_groups, size, written
 from fsspeckit.report.terminal import MANY_FILES, PlanView, ResultView, cells
 from support import write_lake
 
@@ -210,3 +211,54 @@ def test_partition_columns_are_ranged_by_their_folders(tmp_path: Path) -> None:
     found = inspect(str(tmp_path), ["k", "month"])
     assert (found.keys["month"].lower, found.keys["month"].upper) == ("02", "10")
     assert found.key_overlap == 1.0
+
+
+def test_a_plan_and_a_result_are_short_tables_in_python_and_notebooks() -> None:
+    plan = a_plan({"rewrite": 2, "scan": 1, "guard": 1, "prune": 5000})
+    assert repr(plan).splitlines() == [
+        "plan of upsert: 3 updated, 2 inserted; 1,234,567 → 1,234,569 rows",
+        "  rewrite           2 files      20 rows  2.0 kB",
+        "  keys read          1 file      10 rows  1.0 kB",
+        "  keys checked       1 file      10 rows  1.0 kB",
+        "  not read      5,000 files  50,000 rows  5.0 MB",
+        "  Try this.",
+    ]
+    assert len(plan._repr_html_()) < 1000
+    for word in ("3 updated, 2 inserted", "not read", "5,000 files", "Try this."):
+        assert word in plan._repr_html_()
+    files = [MergeFileMetadata(f"lake/<{i}>.parquet", 10, "preserved", 1000) for i in range(5000)]
+    files += [MergeFileMetadata("lake/new.parquet", 1, "inserted", 500)]
+    result = MergeResult("insert", 1, 50_000, 50_001, 1, 0, 0, files, removed_files=["lake/old.parquet"])
+    assert repr(result).splitlines() == [
+        "insert: 1 inserted; 50,000 → 50,001 rows",
+        "  new             1 file        1 row   500 B",
+        "  untouched  5,000 files  50,000 rows  5.0 MB",
+        "  removed         1 file       0 rows     0 B",
+    ]
+    assert "untouched" in result._repr_html_()
+    assert "<0>" not in result._repr_html_()
+
+
+def test_words_of_machines_are_in_json_only(tmp_path: Path) -> None:
+    plan = a_plan({"rewrite": 1, "scan": 1, "guard": 1, "prune": 1})
+    shown_to_people = shown(PlanView(plan, "lake")) + repr(plan) + plan._repr_html_()
+    told = HTMLText()
+    told.feed(page(plan, "lake"))
+    shown_to_people += told.text
+    cleaned = re.sub(r"(why )?(rewrite|scan|guard|prune)(-0\.parquet)|why \w+", "", shown_to_people)
+    assert not re.search(r"\b(prune|pruned|guard|scan|scanned)\b", cleaned)
+    assert {file["action"] for file in document(plan, "lake")["files"]} == {"rewrite", "scan", "guard", "prune"}
+
+
+class HTMLText(HTMLParser):
+    """The text of a page, without its styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text, self._in_style = "", False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._in_style = tag == "style"
+
+    def handle_data(self, data: str) -> None:
+        self.text += "" if self._in_style else f" {data}"

@@ -11,15 +11,10 @@ import pytest
 
 import fsspeckit.cli
 
-FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources", "write_options"]
-LIGHT = {"click", "fsspeckit", "fsspeckit.cli.exit_codes", "fsspeckit.cli.options", "fsspeckit.cli.output"}
-LIGHT |= {
-    "fsspeckit.cli.write_options",
-    "fsspeckit.cli.sources",
-    "fsspeckit.cli.commands",
-    "fsspeckit.core",
-    "fsspeckit.datasets.options",
-}
+FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources", "write_options", "columns", "version"]
+FIRST += ["compact_options", "row_options"]
+LIGHT = {"click", "fsspeckit", "fsspeckit.core", "fsspeckit.core.suggestions", "fsspeckit.datasets.options"}
+LIGHT |= {f"fsspeckit.cli.{name}" for name in FIRST}
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -36,7 +36,10 @@ def test_append_is_the_default(call: Call) -> None:
 
 def test_a_new_data_set(call: Call) -> None:
     result = call("write", "new.parquet", "fresh", "--partition-by", "month", "--compression", "zstd")
-    assert (result.exit_code, result.stderr) == (0, "Note: fresh did not exist and was created.\n")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "Warning: fresh did not exist and was created: a NEW DATA SET. Check the path.\n",
+    )
     (name,) = data_files("fresh")
     assert name.startswith("month=02/")
     assert pq.read_metadata(Path("fresh", name)).row_group(0).column(0).compression == "ZSTD"
@@ -88,7 +91,7 @@ def test_reports(call: Call) -> None:
 
 def test_a_new_target_of_a_dry_run(call: Call) -> None:
     planned = call("write", "new.parquet", "nowhere", "--dry-run")
-    assert planned.stderr == "Note: nowhere does not exist and would be created.\n"
+    assert planned.stderr == "Warning: nowhere does not exist and would be created: a NEW DATA SET. Check the path.\n"
     assert not Path("nowhere").exists()
 
 

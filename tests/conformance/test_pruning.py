@@ -115,7 +115,7 @@ def test_plan_tells_what_merge_does(io: Any, tmp_path: Path, strategy: str) -> N
     found = {Path(f.path).name: (f.action, f.scanned_row_groups, f.matched_rows) for f in plan.files}
     assert found == expected
     reasons = {Path(f.path).name: f.reason for f in plan.files}
-    assert reasons["f002.parquet"] == "statistics exclude every source key"
+    assert reasons["f002.parquet"] == "no source key is in its range of keys"
     assert reasons["gap.parquet"] == "no key matched"
     assert "1" in reasons["f000.parquet"]
     sizes = {Path(f.path).name: (f.rows, f.bytes, f.row_groups) for f in plan.files}
@@ -137,13 +137,13 @@ def test_plan_shows_the_guard_and_how_to_spare_it(io: Any, tmp_path: Path) -> No
     data = pa.table({"id": [4], "x": ["new"], "day": [2]})
     plan = io.plan(data, lake, "upsert", ["id"])
     assert [f.action for f in plan.files] == ["guard", "scan", "guard"]
-    assert "guard" in plan.files[0].reason
+    assert "would move" in plan.files[0].reason
     (hint,) = plan.hints
     assert "2 files" in hint
     assert "Add day to the key columns to avoid this" in hint
     spared = io.plan(data, lake, "upsert", ["id", "day"])
     assert [f.action for f in spared.files] == ["prune", "scan", "prune"]
-    assert spared.files[0].reason == "partition holds no source row"
+    assert spared.files[0].reason == "its partition gets no source row"
     assert spared.hints == ()
 
 

@@ -97,8 +97,14 @@ def test_nobody_asks_for_the_name_of_a_strategy() -> None:
     """But argument checks, and a warning of the command line."""
     names = {str(path.relative_to(ROOT)): list(asks_for_names(path)) for path in ROOT.rglob("*.py")}
     assert {path: found for path, found in names.items() if found} == {
-        "datasets/io.py": ["strategy == MergeStrategy.DELETE", "MergeStrategy.DELETE", "strategy not in reducing"],
+        "datasets/io.py": ["strategy == MergeStrategy.DELETE", "MergeStrategy.DELETE"],
+        "datasets/arguments.py": [
+            "strategy is not MergeStrategy.UPSERT",
+            "strategy not in reducing",
+            "MergeStrategy.UPSERT",
+        ],
         "datasets/spark/datasource.py": ["options.strategy != MergeStrategy.DELETE", "MergeStrategy.DELETE"],
+        "datasets/spark/stream.py": ["self.request.strategy is not MergeStrategy.DELETE", "MergeStrategy.DELETE"],
         "datasets/spark/io.py": ["MergeStrategy.DELETE"],
         "datasets/row_options.py": ["strategy is MergeStrategy.DELETE", "MergeStrategy.DELETE"],
         "cli/commands.py": ["command.strategy in ('update', 'delete')"],

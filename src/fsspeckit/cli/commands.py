@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsspeckit import __version__
+from fsspeckit.cli.columns import key_option
 from fsspeckit.cli.compact_options import CompactCommand, compact_options
 from fsspeckit.cli.exit_codes import Commands
 from fsspeckit.cli.options import (
@@ -24,8 +24,9 @@ from fsspeckit.cli.options import (
     merge_options,
     storage_option,
 )
-from fsspeckit.cli.output import emit, emit_json, reporting, save_html, say
+from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.cli.version import version_option
 from fsspeckit.cli.write_options import WriteCommand, write_options
 
 if TYPE_CHECKING:
@@ -33,22 +34,26 @@ if TYPE_CHECKING:
     from fsspeckit.report.summary import Report
 
 _EPILOG = (
-    "Exit codes: 0 success, 1 refused (nothing was changed), 2 wrong usage, 3 committed but not finished (do not "
-    "repeat it; run `fsspeckit recover`), 130 interrupted."
+    "Exit codes: 0 success; 1 refused, nothing was changed; 2 wrong usage; 3 committed but not finished: do not run it "
+    "again, run `fsspeckit recover`; 130 interrupted."
 )
 
 
 @click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="fsspeckit", message="%(prog)s %(version)s")
+@version_option
 def cli() -> None:
     """MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files."""
 
 
-@cli.command(short_help="Merge Parquet files into a data set.")
+@cli.command(short_help="Merge files into a data set.")
 @merge_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
 def merge(command: MergeCommand, dry_run: bool) -> None:
-    """Merge SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET."""
+    """Merge SOURCE into the data set TARGET.
+
+    SOURCE is one or more files or patterns (Parquet, Arrow, CSV or JSON lines), folders of Parquet files, or - for
+    standard input.
+    """
     if dry_run:
         _plan(command)
         return
@@ -66,7 +71,7 @@ def merge(command: MergeCommand, dry_run: bool) -> None:
 @cli.command(short_help="Show what a merge would do.")
 @merge_options
 def plan(command: MergeCommand) -> None:
-    """Show what `merge` would do, file by file and with exact counts, and change nothing."""
+    """Show what `merge` would do, file by file and with exact counts. Nothing is changed."""
     _plan(command)
 
 
@@ -78,11 +83,11 @@ def _plan(command: MergeCommand) -> None:
     _report_plan(command, planned)
 
 
-@cli.command(short_help="Delete rows by their keys, or by a condition.")
+@cli.command(short_help="Delete rows by key or by condition.")
 @delete_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
 def delete(command: DeleteCommand, dry_run: bool) -> None:
-    """Delete rows of the data set TARGET: those with the keys in a file, or those for which a condition holds."""
+    """Delete rows from the data set TARGET, by the keys in a file or by a condition."""
     arguments, io = command.arguments(), command.dataset_io()
     if dry_run:
         _report_plan(command, io.plan_delete(command.target, **arguments))
@@ -94,10 +99,12 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
 @write_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before rows of the target are removed.")
 def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
-    """Write SOURCE (Parquet files or folders, or - for standard input) into the data set TARGET as new files.
+    """Write SOURCE into the data set TARGET as new files.
+
+    SOURCE is as in `merge`.
 
     A write that would remove rows asks first. Where it cannot ask, it is refused without --yes.
     """
@@ -147,9 +154,9 @@ def _report_result(command: Command, result: MergeResult | WriteResult, seconds:
             save_html(result, command.target, command.html)
     with reporting(done):
         if isinstance(result, MergeResult):
-            _print(command, result, ResultView(result, command.target, seconds))
+            _print(command, result, ResultView(result, command.target, seconds), seconds)
         else:
-            _print(command, result, WriteResultView(result, command.target, seconds))
+            _print(command, result, WriteResultView(result, command.target, seconds), seconds)
 
 
 def _report_plan(command: Command, planned: MergePlan | WritePlan) -> None:
@@ -164,11 +171,11 @@ def _report_plan(command: Command, planned: MergePlan | WritePlan) -> None:
     _print(command, planned, PlanView(planned, command.target))
 
 
-def _print(command: Command, report: Report, view: Any) -> None:
+def _print(command: Command, report: Report, view: Any, seconds: float | None = None) -> None:
     from fsspeckit.report.summary import document
 
     if command.as_json:
-        emit_json(document(report, command.target))
+        emit_json({**document(report, command.target), **run_facts(command.engine, seconds)})
     else:
         emit(view)
 
@@ -185,7 +192,11 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
     if isinstance(command, MergeCommand) and command.strategy in ("update", "delete"):
         say("Warning", f"{command.target} does not exist; there is nothing to {command.strategy}.")
     elif future or _exists(command.target, command.storage_options):
-        say("Note", f"{command.target} {'does not exist and would be' if future else 'did not exist and was'} created.")
+        verb = "does not exist and would be created" if future else "did not exist and was created"
+        advice = (
+            " Check the path; --must-exist refuses this." if isinstance(command, MergeCommand) else " Check the path."
+        )
+        say("Warning", f"{command.target} {verb}: a NEW DATA SET.{advice}")
 
 
 @cli.command(short_help="Join small files, cut large ones, and sort.")
@@ -209,9 +220,7 @@ def compact(command: CompactCommand, dry_run: bool) -> None:
 
 @cli.command(short_help="Describe a data set.")
 @click.argument("target")
-@click.option(
-    "-k", "--key", "keys", multiple=True, help="Show the range of this key column in each file; may be repeated."
-)
+@key_option(help="Show the range of these columns in each file.")
 @storage_option
 @json_option
 def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool) -> None:
@@ -228,19 +237,19 @@ def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str],
             f"`fsspeckit recover {shlex.quote(target)}`.",
         )
     if as_json:
-        emit_json(document(inspection, target))
+        emit_json({**document(inspection, target), **run_facts()})
     else:
         emit(InspectionView(inspection))
 
 
-@cli.command(short_help="Finish or undo a commit that was interrupted.")
+@cli.command(short_help="Finish or abandon an interrupted commit.")
 @click.argument("target")
 @lock_timeout_option
 @storage_option
-@click.option("--forget-stream", metavar="NAME", help="Drop the record of a stream that has been idle for seven days.")
+@click.option("--forget-stream", metavar="NAME", help="Forget a stream that has been idle for seven days.")
 @json_option
-@click.option("--finish", is_flag=True, help="Apply a recorded commit even if files have changed since.")
-@click.option("--discard", is_flag=True, help="Give up a recorded commit, and report files that are already replaced.")
+@click.option("--finish", is_flag=True, help="Apply the recorded commit even though files have changed since.")
+@click.option("--discard", is_flag=True, help="Abandon the recorded commit, and list files that it has replaced.")
 def recover(
     target: str,
     lock_timeout: float,
@@ -250,10 +259,10 @@ def recover(
     finish: bool,
     discard: bool,
 ) -> None:
-    """Finish an interrupted commit in the data set TARGET, and remove the temporary files of killed writers.
+    """Finish an interrupted commit in the data set TARGET, and remove temporary files of writers that were killed.
 
-    A recorded commit is finished if every file is as the commit expects. Otherwise nothing is changed, the differences
-    are reported, and you choose --finish or --discard.
+    If the files have changed since the commit was recorded, nothing is done: the differences are listed, and you choose
+    between --finish and --discard.
     """
     from fsspeckit import api
     from fsspeckit.core.errors import ArgumentError
@@ -270,7 +279,7 @@ def recover(
         raise ArgumentError(f"{target} does not exist.")
     with reporting(f"The recovery of {target} is done"):
         if as_json:
-            emit_json({"target": target, "done": done})
+            emit_json({"target": target, "done": done, **run_facts()})
         else:
             click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
@@ -293,7 +302,8 @@ def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_j
     undone = commits.undo(target, lock_timeout=lock_timeout, storage_options=storage_options)
     with reporting(f"The undo of the last commit to {target} is done"):
         if as_json:
-            emit_json({"target": target, **asdict(undone), "committed_at": undone.committed_at.isoformat()})
+            fields = {**asdict(undone), "committed_at": undone.committed_at.isoformat()}
+            emit_json({"target": target, **fields, **run_facts()})
         else:
             put_back, removed = count(len(undone.restored_files), "file"), count(len(undone.removed_files), "file")
             when = f"{undone.committed_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -328,15 +338,15 @@ def history(
         raise ArgumentError(f"{target} does not exist.")
     if as_json:
         fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
-        emit_json({"target": target, "commits": fields})
+        emit_json({"target": target, "commits": fields, **run_facts()})
         return
     click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
-@cli.command(short_help="Write the zip for Spark executors.")
+@cli.command(short_help="Build the zip for Spark executors.")
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 def ship(file: str) -> None:
-    """Write FILE, a zip of fsspeckit for Spark's --py-files or addArtifacts."""
+    """Build FILE, a zip of fsspeckit for Spark's --py-files or addArtifacts."""
     from fsspeckit.ship import make_zip
 
     size = make_zip(file)
@@ -345,13 +355,25 @@ def ship(file: str) -> None:
 
 @cli.command(short_help="Build a sample lake and merge into it.")
 @click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Only this engine; may be repeated."
+    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Use only this engine. May be repeated."
 )
 @click.option(
-    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake in this folder and keep it."
+    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake in this folder, and keep it."
 )
 def demo(**options: Any) -> None:
     """Build a small sample lake, plan a merge, run it, and show what happened."""
     from fsspeckit.cli.demo import run
 
     run(**options)
+
+
+@cli.command(short_help="Check the installation.")
+@click.option(
+    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Check only this engine. May be repeated."
+)
+@json_option
+def doctor(engines: tuple[str, ...], as_json: bool) -> None:
+    """Check Python, packages, Java, memory, the cache and every engine, with a small merge. Names a fix per problem."""
+    from fsspeckit.cli.doctor import run
+
+    run(engines or ENGINES, as_json)

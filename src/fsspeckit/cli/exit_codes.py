@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import warnings
 from typing import Any
 
 import click
 
-from fsspeckit.cli.output import say
+from fsspeckit.cli.output import emit_json, run_facts, say
+from fsspeckit.core.suggestions import did_you_mean
 
 REFUSED = 1
 UNFINISHED = 3
 INTERRUPTED = 130
 
+_JSON = "fsspeckit.json"
 _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "pyspark": "Spark", "py4j": "Spark"}
 
 
 class Commands(click.Group):
     """Commands that show no traceback for errors that the user can fix."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        wants_json = "--json" in args
+        ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta[_JSON] = wants_json
+        return ctx
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if hasattr(error, "possibilities"):  # later versions of click suggest commands themselves
+                raise
+            hint = did_you_mean(args[:1], self.list_commands(ctx))
+            raise click.UsageError(f"{error.message.rstrip('.')}.{hint}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -32,7 +54,8 @@ class Commands(click.Group):
                 "recover` finishes it.",
             )
             ctx.exit(INTERRUPTED)
-        except click.ClickException:
+        except click.ClickException as error:
+            _emit_error(ctx, "UsageError", error.format_message(), error.exit_code)
             raise
         except Exception as error:
             from fsspeckit.core.errors import CommitUnfinishedError
@@ -40,8 +63,19 @@ class Commands(click.Group):
             message = _user_message(error)
             if message is None:
                 raise
+            code = UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED
+            _emit_error(ctx, type(error).__name__, message, code)
             say("Error", message)
-            ctx.exit(UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED)
+            ctx.exit(code)
+
+
+def _emit_error(ctx: click.Context, kind: str, message: str, code: int) -> None:
+    """With `--json`, print the error as a document, too. Standard error has it as a line in any case."""
+    if not ctx.meta.get(_JSON):
+        return
+    with contextlib.suppress(OSError):
+        error = {"type": kind, "message": " ".join(message.split()), "exit_code": code}
+        emit_json({"error": error, **run_facts()})
 
 
 def _user_message(error: Exception) -> str | None:

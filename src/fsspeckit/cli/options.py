@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from fsspeckit.cli.columns import key_option, split_columns
+from fsspeckit.cli.row_options import ROW_OPTIONS, SCHEMA_OPTIONS
 from fsspeckit.core import defaults
 from fsspeckit.datasets.options import DeleteOptions, EngineName, MergeOptions, PlanOptions, Strategy
 
@@ -125,14 +127,16 @@ lock_timeout_option = click.option(
     default=defaults.LOCK_TIMEOUT,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for another writer.",
+    help="How long to wait for another writer to finish.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the report, or the error, as one JSON document."
 )
 undoable_option = click.option(
     "--undoable",
     is_flag=True,
     help="Keep the files that are replaced or removed, so that `fsspeckit undo` can put them back.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 
 
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
@@ -148,11 +152,15 @@ ENGINE_OPTIONS = [
         type=click.Choice(ENGINES),
         default="pyarrow",
         show_default=True,
-        help="The engine that does the work.",
+        help="Execution engine.",
     ),
-    click.option("--master", metavar="URL", help="Spark's master, e.g. local[4] or spark://host:7077."),
+    click.option("--master", metavar="URL", help="Spark master, e.g. local[4] or spark://host:7077."),
     click.option(
-        "--conf", metavar="K=V", multiple=True, callback=_spark_settings, help="A Spark setting; may be repeated."
+        "--conf",
+        metavar="K=V",
+        multiple=True,
+        callback=_spark_settings,
+        help="A Spark configuration property. May be repeated.",
     ),
     storage_option,
 ]
@@ -160,43 +168,44 @@ NEW_FILE_OPTIONS = [
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),
-        help="Codec of new files. By default that of the data set, snappy in a new one.",
+        help="Compression of new files. By default that of the data set, snappy in a new one.",
     ),
     click.option(
         "--max-rows-per-file",
         type=click.IntRange(1),
         default=defaults.MAX_ROWS_PER_FILE,
         show_default=True,
-        help="Maximum number of rows in a new file.",
+        help="Most rows in a new file.",
     ),
     click.option(
         "--row-group-size",
         type=click.IntRange(1),
-        help="Maximum number of rows in a row group of a new file. By default as in the data set's files with several "
+        help="Most rows in a row group of a new file. By default as in the data set's files with several "
         "row groups, else 500,000.",
     ),
 ]
 TIMEZONE_OPTIONS = [
-    undoable_option,
     click.option(
         "--partition-timezone",
         metavar="ZONE",
-        help="Time zone of timestamps in partition folder names. Default: UTC, under Spark the session's zone.",
+        help="Time zone of timestamps in the names of partition folders. Default: UTC; with Spark, the session's.",
     ),
     click.option(
         "--source-timezone",
         metavar="ZONE",
-        help="Time zone of source timestamps that have none, if the target's timestamps have one.",
+        help="Time zone of SOURCE timestamps that do not have one, if those of TARGET do.",
     ),
 ]
 _REWRITE_OPTIONS = [
     click.option(
         "--replace",
         type=click.Choice(("in_place", "new_file")),
-        help="Whether rewritten files keep their names. The default is in_place; under Spark and on s3:// new_file.",
+        help="Keep the names of rewritten files, or give them new ones. Default: in_place; new_file with Spark and on "
+        "s3://.",
     ),
     lock_timeout_option,
     click.option("--commit-log", metavar="FILE", help="Append a JSON line to this file for the commit."),
+    undoable_option,
     *TIMEZONE_OPTIONS,
 ]
 _REPORT_OPTIONS = [
@@ -206,105 +215,40 @@ _REPORT_OPTIONS = [
         metavar="FILE",
         type=click.Path(dir_okay=False, writable=True),
         callback=_check_html,
-        help="Also write the report as a web page.",
+        help="Also save the report as a web page.",
     ),
 ]
 
 
-def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
-    return list(values) or None
-
-
-_ROW_OPTIONS = [
-    click.option("--small-files", type=click.Choice(("new", "append")), help="append: new rows join small files."),
-    click.option("--delete-column", metavar="COLUMN", help="A source column that says which rows delete; not stored."),
-    click.option(
-        "--delete-value",
-        "delete_values",
-        metavar="VALUE",
-        multiple=True,
-        callback=_list_or_none,
-        help="A value of --delete-column that means delete, e.g. D; may be repeated. Not needed for a Boolean column.",
-    ),
-    click.option(
-        "--sequence-by",
-        metavar="COLUMN",
-        multiple=True,
-        callback=_list_or_none,
-        help="A column that orders the changes of a key: older rows change nothing. May be repeated.",
-    ),
-    click.option(
-        "--on-duplicates",
-        type=click.Choice(("refuse", "latest")),
-        help="Source rows with the same key: refuse them (the default), or keep the latest by --sequence-by.",
-    ),
-    click.option(
-        "--update-column",
-        "update_columns",
-        metavar="COLUMN",
-        multiple=True,
-        callback=_list_or_none,
-        help="Matched rows get only this column; may be repeated.",
-    ),
-    click.option(
-        "--exclude-column",
-        "exclude_columns",
-        metavar="COLUMN",
-        multiple=True,
-        callback=_list_or_none,
-        help="Matched rows get all columns but this one; may be repeated.",
-    ),
-    click.option(
-        "--delete-missing",
-        type=click.Choice(("all", "partitions")),
-        help="Delete target rows that the source does not have: all, or those in the source's partitions.",
-    ),
-    click.option(
-        "--on-move",
-        type=click.Choice(("refuse", "move")),
-        help="A key that is in another partition: refuse the merge (the default), or move the row.",
-    ),
-]
-SCHEMA_OPTIONS = [
-    click.option(
-        "--on-schema-change",
-        type=click.Choice(("refuse", "evolve")),
-        help="Columns that only the source has, and numbers that do not fit: refuse them (the default), or add the "
-        "columns and widen the types.",
-    ),
-    click.option(
-        "--evolve-files",
-        type=click.Choice(("all", "touched")),
-        help="Which files get a new column: all (the default), or only those with changed rows.",
-    ),
-    click.option(
-        "--evolve-max-bytes",
-        type=click.IntRange(0),
-        metavar="BYTES",
-        help="The most bytes of files without a changed row that are rewritten for a schema change. Default: 100 GB.",
-    ),
-]
 _MERGE_OPTIONS = [
     click.argument("sources", metavar="SOURCE...", nargs=-1, required=True),
     click.argument("target"),
-    click.option("-k", "--key", "keys", multiple=True, required=True, help="A key column; repeat for composite keys."),
+    key_option(required=True),
     click.option(
         "-s",
         "--strategy",
         type=click.Choice(get_args(Strategy)),
         default="upsert",
         show_default=True,
-        help="insert adds rows with new keys, update replaces rows with existing keys, upsert does both, delete "
-        "removes the rows with the source's keys.",
+        help="insert adds rows whose key is new; update replaces rows whose key exists; upsert does both; delete "
+        "removes the rows whose key is in SOURCE.",
     ),
     click.option(
         "-p",
         "--partition",
         "partitions",
+        metavar="COLUMNS",
         multiple=True,
-        help="A partition column of a new data set. Existing partitions are detected from the paths.",
+        callback=split_columns,
+        help="The partition columns of a new data set. Those of an existing one are detected.",
     ),
-    *_ROW_OPTIONS,
+    click.option(
+        "--must-exist",
+        is_flag=True,
+        default=None,
+        help="Refuse a TARGET that does not exist. Without this option it is created.",
+    ),
+    *ROW_OPTIONS,
     *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
@@ -318,10 +262,10 @@ _DELETE_OPTIONS = [
         "sources",
         metavar="FILE",
         multiple=True,
-        help="Parquet files or folders, or - for standard input, with the keys of the rows to delete. Other columns "
+        help="A file, pattern or folder with the keys of the rows to delete, or - for standard input. Other columns "
         "are ignored. May be repeated.",
     ),
-    click.option("-k", "--key", "keys", multiple=True, help="A key column; repeat for composite keys."),
+    key_option(),
     click.option(
         "--where",
         metavar="CONDITION",

@@ -77,6 +77,14 @@ def _drop_output() -> None:
         os.close(nowhere)
 
 
+def run_facts(engine: str | None = None, seconds: float | None = None) -> dict[str, Any]:
+    """What every JSON document has besides its report."""
+    from fsspeckit import __version__
+
+    facts = {"version": __version__, "engine": engine, "seconds": None if seconds is None else round(seconds, 3)}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
 def emit_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=str))
 

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 import click
 
+from fsspeckit.cli.columns import key_option, split_columns
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
     NEW_FILE_OPTIONS,
-    SCHEMA_OPTIONS,
     TIMEZONE_OPTIONS,
     Command,
     add_options,
@@ -20,6 +20,7 @@ from fsspeckit.cli.options import (
     lock_timeout_option,
     undoable_option,
 )
+from fsspeckit.cli.row_options import SCHEMA_OPTIONS
 from fsspeckit.datasets.options import NewFileOptions
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions", "full_merge"]
@@ -77,7 +78,7 @@ _WRITE_OPTIONS = [
         help="append adds files, overwrite replaces all data files, overwrite_partitions replaces those of the "
         "source's partitions, full_merge makes the target equal to the source, by key.",
     ),
-    click.option("-k", "--key", "keys", multiple=True, help="A key column, for full_merge; repeat for composite keys."),
+    key_option(help="With full_merge: the columns that identify a row."),
     click.option(
         "--partition",
         "partitions",
@@ -88,9 +89,10 @@ _WRITE_OPTIONS = [
     ),
     click.option(
         "--partition-by",
-        metavar="COLUMN",
+        metavar="COLUMNS",
         multiple=True,
-        help="A partition column of a new data set. Existing partitions are detected from the paths.",
+        callback=split_columns,
+        help="The partition columns of a new data set. Those of an existing one are detected.",
     ),
     *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,

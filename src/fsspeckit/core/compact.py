@@ -16,6 +16,7 @@ from typing import Any
 
 from fsspeckit.core import defaults
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
+from fsspeckit.core.dataset.ledger import without_streams
 from fsspeckit.core.dataset.target import read_target
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
@@ -190,7 +191,7 @@ def _check_entries(location: Location, chosen: Bin) -> None:
     """Refuse files whose key-value entries one file cannot have, as far as their schemas show them."""
     distinct = {id(file.schema): file for file in chosen.files}
     files = list(distinct.values())
-    differing = differing_entry([file.schema.metadata or {} for file in files])
+    differing = differing_entry([without_streams(file.schema.metadata or {}) for file in files])
     if differing is not None:
         name, other = differing
         raise different_entries(name, location.show(files[0].path), location.show(files[other].path))

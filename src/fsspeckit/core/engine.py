@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
@@ -44,6 +44,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close what `open` has opened; sources of the caller stay open."""
+
+
+@runtime_checkable
+class Untyped(Protocol):
+    """A source whose columns have no types of their own, such as a CSV file. They take the types of the target."""
+
+    def typed(self, type_of: Callable[[str], pa.DataType | None]) -> object:
+        """A source that engines open. `type_of` gives the type of a column, or `None` if the target lacks it."""
 
 
 class Engine(Runner, Protocol):

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
+
 from fsspeckit.core import results, validate
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
@@ -41,8 +43,8 @@ from fsspeckit.core.dataset.target import (
     shape_of_files,
     template,
 )
-from fsspeckit.core.engine import Engine, Scratch, Source
-from fsspeckit.core.errors import DatasetMergeError, TargetError
+from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
+from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, TargetError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
@@ -71,6 +73,7 @@ from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_row
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
+from fsspeckit.core.suggestions import closest
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
@@ -194,7 +197,7 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     bounds = request.key_columns if request.filters is None else filter_names(request.filters)
     target = read_target(engine.footers, location, bounds, columns, ignores_case)
     if target.schema is None and request.must_exist:
-        raise TargetError(f"There is no data set at {location.shown}. Check the path.")
+        raise TargetError(f"There is no data set at {location.shown}. Check the path.{_similar(location)}")
     if target.schema is None or not ignores_case:
         return target, request
     own_names = partial(in_target_case, target)
@@ -203,14 +206,33 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     return target, request.renamed(own_names)
 
 
+def _similar(location: Location) -> str:
+    """A folder beside a target that does not exist, if its name is alike."""
+    with contextlib.suppress(OSError, FsspeckitError):
+        beside = [name for name in location.storage.names(location.parent) if name != location.name]
+        found = closest(location.name, beside)
+        if found is not None:
+            return f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), found)}?"
+    return ""
+
+
 def _open(engine: Engine, source: object, target: Target | None) -> Source:
-    opened = engine.open(source)
+    opened = engine.open(source.typed(partial(_type_in, target, engine)) if isinstance(source, Untyped) else source)
     if not engine.ignores_case:
         return opened
     if target is None or target.schema is None:
         check_case_insensitive_names(opened.schema.names)
         return opened
     return opened.renamed(in_target_case(target, opened.schema.names))
+
+
+def _type_in(target: Target | None, engine: Engine, name: str) -> pa.DataType | None:
+    """The type of a column in the target."""
+    if target is None or target.schema is None:
+        return None
+    if engine.ignores_case:
+        (name,) = in_target_case(target, [name])
+    return target.schema.field(name).type if name in target.schema.names else None
 
 
 @contextlib.contextmanager

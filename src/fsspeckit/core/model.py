@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core import defaults
 from fsspeckit.core.actions import PRESETS, Actions, MatchedRows
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.core.values.calendars import Calendar
 from fsspeckit.core.values.unify import MixedTypes
 
@@ -41,13 +42,17 @@ class MergeStrategy(enum.StrEnum):
     DELETE = "delete"
 
     @classmethod
-    def parse(cls, value: Any) -> MergeStrategy:
+    def parse(cls, value: Any, incremental: bool = False) -> MergeStrategy:
+        """The strategy of this name. If it is none, the error lists all, or those that may be `incremental`."""
         try:
             return cls(value)
         except ValueError:
-            names = ", ".join(repr(s.value) for s in cls)
-            hint = f" Name columns by key_columns={value!r}." if isinstance(value, (list, tuple)) else ""
-            raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {names}.{hint}") from None
+            names = [s.value for s in cls if s.actions.incremental or not incremental]
+            hint = did_you_mean([value], names)
+            if isinstance(value, (list, tuple)):
+                hint = f" Name columns by key_columns={value!r}."
+            choices = ", ".join(map(repr, names))
+            raise ArgumentError(f"Unknown merge strategy {value!r}. Choose one of {choices}.{hint}") from None
 
     @property
     def actions(self) -> Actions:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from fsspeckit.core.report_text import Line, as_html, as_text, count, counts, lines_of
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Action = Literal["rewrite", "scan", "guard", "prune"]
@@ -19,6 +21,11 @@ class MergeFileMetadata:
     row_count: int
     operation: Operation
     size_bytes: int | None = None
+
+
+def _lines(files: Sequence[MergeFileMetadata], removed: Sequence[str]) -> list[Line]:
+    found = lines_of(get_args(Operation), ((f.operation, f.row_count, f.size_bytes or 0) for f in files))
+    return [*found, ("removed", len(removed), 0, 0)] if removed else found
 
 
 @dataclass
@@ -93,6 +100,18 @@ class MergeResult:
         """The number of rows after the merge; another name of `target_count_after`."""
         return self.target_count_after
 
+    @property
+    def creates_target(self) -> bool:
+        """Was there no data set at the path before?"""
+        old = self.removed_files or any(file.operation != "inserted" for file in self.files)
+        return bool(self.files) and not old and self.inserted > 0
+
+    def __repr__(self) -> str:
+        return as_text(f"{self.strategy}: {counts(self)}", _lines(self.files, self.removed_files))
+
+    def _repr_html_(self) -> str:
+        return as_html(f"{self.strategy}: {counts(self)}", _lines(self.files, self.removed_files))
+
 
 @dataclass
 class WriteResult:
@@ -111,6 +130,12 @@ class WriteResult:
     retyped_files: list[str] = field(default_factory=list)
     removed_rows: int | None = 0
     added_columns: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return as_text(f"{self.mode}: {count(self.rows, 'row')}", _lines(self.files, self.removed_files))
+
+    def _repr_html_(self) -> str:
+        return as_html(f"{self.mode}: {count(self.rows, 'row')}", _lines(self.files, self.removed_files))
 
 
 @dataclass(frozen=True)
@@ -131,6 +156,16 @@ class WritePlan:
     new_partitions: tuple[str, ...]
     emptied_partitions: tuple[str, ...]
     added_columns: Mapping[str, str] = field(default_factory=dict)
+
+    def _lines(self) -> list[Line]:
+        groups = (("rewritten", self.retyped_files), ("removed", self.removed_files))
+        return [(label, len(files), 0, 0) for label, files in groups if files]
+
+    def __repr__(self) -> str:
+        return as_text(f"plan of {self.mode}: {count(self.rows, 'row')}", self._lines())
+
+    def _repr_html_(self) -> str:
+        return as_html(f"plan of {self.mode}: {count(self.rows, 'row')}", self._lines())
 
 
 @dataclass(frozen=True)
@@ -226,6 +261,20 @@ class MergePlan:
     @property
     def target_count_after(self) -> int:
         return self.target_count_before + self.inserted - self.deleted
+
+    @property
+    def creates_target(self) -> bool:
+        """Is there no data set at the path yet?"""
+        return not self.files and self.inserted > 0
+
+    def _lines(self) -> list[Line]:
+        return lines_of(get_args(Action), ((f.action, f.rows, f.bytes) for f in self.files))
+
+    def __repr__(self) -> str:
+        return as_text(f"plan of {self.strategy}: {counts(self)}", self._lines(), self.hints)
+
+    def _repr_html_(self) -> str:
+        return as_html(f"plan of {self.strategy}: {counts(self)}", self._lines(), self.hints)
 
     def by_action(self, action: Action) -> tuple[FilePlan, ...]:
         return tuple(f for f in self.files if f.action == action)

@@ -31,6 +31,7 @@ from fsspeckit.datasets.arguments import (
     write_request,
     zone,
 )
+from fsspeckit.datasets.inputs import Data, Path, prepared
 from fsspeckit.datasets.options import (
     AnyStrategy,
     Columns,
@@ -58,7 +59,7 @@ class DatasetIO(Generic[Frame]):
         self._engine = engine
         self._access = access or Access()
 
-    def _locate(self, path: str) -> Location:
+    def _locate(self, path: Path) -> Location:
         return self._access.locate(path)
 
     @contextmanager
@@ -68,8 +69,8 @@ class DatasetIO(Generic[Frame]):
 
     def merge(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -90,6 +91,7 @@ class DatasetIO(Generic[Frame]):
             update_columns, exclude_columns: matched rows get only these columns, or all but these.
             delete_missing: delete target rows that the source does not have: `all`, or those in its `partitions`.
             on_move: `refuse` a key that exists in another partition, or `move` the row.
+            must_exist: refuse a target that does not exist, instead of creating it.
             on_schema_change: `refuse` columns that only the source has and numbers that do not fit, or `evolve`: add
                 these columns, and widen the types of numbers. The source may then lack columns.
             evolve_files: new columns go to `all` files, or only to `touched` ones, those with changed rows.
@@ -117,15 +119,15 @@ class DatasetIO(Generic[Frame]):
         check_known("merge", options, MergeOptions)
         return self._merge(data, path, self.request(strategy, key_columns, partition_columns, options))
 
-    def _merge(self, data: Any, path: str, request: core.Request) -> MergeResult:
+    def _merge(self, data: Any, path: Path, request: core.Request) -> MergeResult:
         location = self._locate(path)
         with self._running("merge", location) as engine:
-            return core.run(engine, location, data, request)
+            return core.run(engine, location, prepared(data, self._access), request)
 
     def plan(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -135,14 +137,14 @@ class DatasetIO(Generic[Frame]):
         check_known("plan", options, PlanOptions)
         return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
 
-    def _plan(self, data: Any, path: str, request: core.Request) -> MergePlan:
+    def _plan(self, data: Any, path: Path, request: core.Request) -> MergePlan:
         location = self._locate(path)
         with self._running("plan", location) as engine:
-            return core.plan(engine, location, data, request)
+            return core.plan(engine, location, prepared(data, self._access), request)
 
     def delete(
         self,
-        path: str,
+        path: Path,
         keys: Any = None,
         key_columns: Columns = (),
         filters: Any = None,
@@ -167,7 +169,7 @@ class DatasetIO(Generic[Frame]):
 
     def plan_delete(
         self,
-        path: str,
+        path: Path,
         keys: Any = None,
         key_columns: Columns = (),
         filters: Any = None,
@@ -187,7 +189,7 @@ class DatasetIO(Generic[Frame]):
             raise ArgumentError("Delete rows either by keys or by filters: pass one of the two.")
         if filters is None:
             request = self.request("delete", key_columns, None, options)
-            return keys_source(keys, request.key_columns), replace(request, must_exist=True)
+            return prepared(keys_source(keys, request.key_columns), self._access), replace(request, must_exist=True)
         if key_columns:
             raise ArgumentError("key_columns has no effect with filters. Leave it out.")
         filter_names(filters)  # refuse filters of another form before anything is read
@@ -219,8 +221,8 @@ class DatasetIO(Generic[Frame]):
 
     def write_dataset(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         mode: Mode = "append",
         partition_columns: Columns | None = None,
         **options: Unpack[WriteDatasetOptions],
@@ -244,8 +246,8 @@ class DatasetIO(Generic[Frame]):
 
     def plan_write(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         mode: Mode = "append",
         partition_columns: Columns | None = None,
         **options: Unpack[WriteDatasetOptions],
@@ -255,23 +257,23 @@ class DatasetIO(Generic[Frame]):
         return self._plan_write(data, path, mode, partition_columns, options)
 
     def _write(
-        self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
+        self, data: Any, path: Path, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
     ) -> WriteResult:
         request, location = write_request(mode, partition_columns, options), self._locate(path)
         with self._running("write", location) as engine:
-            return core.write(engine, location, data, request)
+            return core.write(engine, location, prepared(data, self._access), request)
 
     def _plan_write(
-        self, data: Any, path: str, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
+        self, data: Any, path: Path, mode: Mode, partition_columns: Columns | None, options: Mapping[str, Any]
     ) -> WritePlan:
         request, location = write_request(mode, partition_columns, options), self._locate(path)
         with self._running("plan", location) as engine:
-            return core.plan_write(engine, location, data, request)
+            return core.plan_write(engine, location, prepared(data, self._access), request)
 
     def write_parquet_dataset(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         strategy: AnyStrategy | MergeStrategy | None = None,
         key_columns: Columns | None = None,
         **options: Unpack[WriteParquetOptions],
@@ -286,19 +288,19 @@ class DatasetIO(Generic[Frame]):
         return self._write_parquet(data, path, strategy, key_columns, options)
 
     def _write_parquet(
-        self, data: Any, path: str, strategy: str | None, key_columns: Columns | None, options: Mapping[str, Any]
+        self, data: Any, path: Path, strategy: str | None, key_columns: Columns | None, options: Mapping[str, Any]
     ) -> MergeResult | WriteResult:
         request = self._strategy_request(strategy, key_columns, options)
         if request is None:
             return self._write(data, path, options.get("mode", "append"), options.get("partition_columns"), options)
         location = self._locate(path)
         with self._running("write", location) as engine:
-            return core.run(engine, location, data, request)
+            return core.run(engine, location, prepared(data, self._access), request)
 
     def plan_parquet_dataset(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         strategy: AnyStrategy | MergeStrategy | None = None,
         key_columns: Columns | None = None,
         **options: Unpack[WriteParquetOptions],
@@ -310,7 +312,7 @@ class DatasetIO(Generic[Frame]):
             return self._plan_write(data, path, mode, options.get("partition_columns"), options)
         location = self._locate(path)
         with self._running("plan", location) as engine:
-            return core.plan(engine, location, data, request)
+            return core.plan(engine, location, prepared(data, self._access), request)
 
     def _strategy_request(self, strategy: Any, key_columns: Any, options: Mapping[str, Any]) -> core.Request | None:
         """The arguments of `write_parquet_dataset` with a strategy; `None` if it is a plain write."""
@@ -331,7 +333,7 @@ class DatasetIO(Generic[Frame]):
             dedup_order_by=validate.column_names("dedup_order_by", order) or (),
         )
 
-    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Frame:
+    def read(self, path: Path, columns: Sequence[str] | None = None, filter: Any = None) -> Frame:
         """Read the data set. An unfinished commit causes a warning."""
         raise NotImplementedError
 
@@ -351,7 +353,7 @@ class DatasetIO(Generic[Frame]):
         `only_columns`: schema changes may add columns, but not change their types.
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
-        parsed, how = MergeStrategy.parse(strategy), options.get("replace")
+        parsed, how = MergeStrategy.parse(strategy, rewrite_mode == "incremental"), options.get("replace")
         idle = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
@@ -367,6 +369,7 @@ class DatasetIO(Generic[Frame]):
             replace=how,
             lock_timeout=timeout(options),
             batch=options.get("batch"),
+            must_exist=bool(options.get("must_exist")),
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
@@ -382,7 +385,7 @@ class DatasetIO(Generic[Frame]):
 class TableIO(DatasetIO[pa.Table]):
     """A `DatasetIO` whose engine reads Arrow tables."""
 
-    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
+    def read(self, path: Path, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """Read the data set as a table; `filter` is a PyArrow expression."""
         from fsspeckit.datasets.scan import read_dataset
 

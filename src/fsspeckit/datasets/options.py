@@ -5,9 +5,10 @@ Imports no large module, so that `fsspeckit --help` is fast.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from fsspeckit.core.suggestions import closest
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.ledger import Batch
@@ -70,7 +71,14 @@ class SmallFilesOptions(TypedDict, total=False):
     """With `upsert`: new rows make new files, or join the smallest file of their partition, if that is small."""
 
 
-class PlanOptions(CommonOptions, RowChangeOptions, SchemaOptions, total=False):
+class TargetOptions(TypedDict, total=False):
+    """Options of `plan` and `merge` about the target."""
+
+    must_exist: bool
+    """Refuse a target that does not exist, instead of creating it."""
+
+
+class PlanOptions(CommonOptions, RowChangeOptions, SchemaOptions, TargetOptions, total=False):
     """Options of `plan`."""
 
 
@@ -126,7 +134,7 @@ class WriteParquetOptions(RewriteOptions, WriteModeOptions, total=False):
     """With `deduplicate`: keep the row that is greatest by these columns."""
 
 
-class MergeOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, total=False):
+class MergeOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, TargetOptions, total=False):
     """Options of `merge`."""
 
     batch: Batch | None
@@ -190,9 +198,26 @@ class AnyWriteOptions(WriteDatasetOptions, total=False):
     """DuckDB: a query that returns the source, instead of `data`."""
 
 
+# What other libraries, and the command line, call these arguments.
+_PARAMETERS = ("key_columns", "partition_columns", "strategy", "path", "data")
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ("key", "keys", "on", "by", "predicate", "primary_key", "join_columns", "id_columns"), "key_columns"
+    ),
+    **dict.fromkeys(("partition", "partitions", "partition_cols", "partitioning"), "partition_columns"),
+    **dict.fromkeys(("how", "when", "action"), "strategy"),
+    **dict.fromkeys(("target", "dataset", "table_path", "destination"), "path"),
+    **dict.fromkeys(("source", "df", "frame", "rows"), "data"),
+    **dict.fromkeys(("order_by", "sequence", "version_column"), "sequence_by"),
+    **dict.fromkeys(("codec",), "compression"),
+    **dict.fromkeys(("timeout",), "lock_timeout"),
+}
+
+
 def check_known(function: str, options: Mapping[str, Any], known: Any) -> None:
     """Refuse an unknown option with a `TypeError`, as Python does for an unknown parameter."""
     for name in options.keys() - known.__optional_keys__:
-        close = difflib.get_close_matches(name, known.__optional_keys__, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(sorted(known.__optional_keys__))}."
+        choices = [*known.__optional_keys__, *_PARAMETERS]
+        meant = _OTHER_NAMES.get(name) or closest(name, choices)
+        hint = f"Did you mean {meant!r}?" if meant in choices else f"It takes {', '.join(sorted(choices))}."
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")

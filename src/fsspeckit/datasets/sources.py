@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,14 +32,15 @@ def to_reader(source: Any, access: Access | None = None) -> pa.RecordBatchReader
     if isinstance(source, pa.Table):
         return source.to_reader()
     if isinstance(source, (str, os.PathLike)):
-        return _path_reader(source, access or Access())
+        return path_reader(source, access or Access())
     if is_paths(source):
-        return _chained([_path_reader(s, access or Access()) for s in source])
+        return chained([path_reader(s, access or Access()) for s in source])
     if hasattr(source, "__arrow_c_stream__"):
         return _stream_reader(source)
     raise ArgumentError(
-        f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch or reader, anything "
-        "with an Arrow stream (pandas, Polars, a DuckDB relation), or a path to Parquet files."
+        f"Cannot read a source of type {type(source).__name__}. Give a PyArrow table, record batch, reader or dataset, "
+        "anything with an Arrow stream (pandas, Polars, a DuckDB relation), a list of dicts, an iterator of record "
+        "batches, or a path to Parquet, Arrow, CSV or JSON lines files."
     )
 
 
@@ -51,6 +52,8 @@ def keys_source(keys: Any, key_columns: Sequence[str]) -> Any:
         return pa.table({key_columns[0]: keys if isinstance(keys, pa.ChunkedArray) else pa.array(keys)})
     if not isinstance(keys, (list, tuple, set, frozenset)) or any(isinstance(key, os.PathLike) for key in keys):
         return keys
+    if keys and all(isinstance(key, Mapping) for key in keys):
+        return list(keys)
     rows = [(key,) for key in keys] if len(key_columns) == 1 else list(keys)
     if any(not isinstance(row, (list, tuple)) or len(row) != len(key_columns) for row in rows):
         raise ArgumentError(f"keys must be tuples with a value for each of {list(key_columns)}.")
@@ -85,7 +88,7 @@ def is_paths(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
-def _path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatchReader:
+def path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatchReader:
     """A Parquet file, or all data files of a directory."""
     location = access.locate(path)
     if location.storage.is_dir(location.root):
@@ -113,7 +116,7 @@ def data_files(location: Location) -> tuple[Location, Sequence[FileInfo]]:
     return folder, [replace(info, path=location.name)]
 
 
-def _chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+def chained(readers: list[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     """Concatenate streams. Each column gets a type that can hold the values of all streams."""
     schema = unify_sources([without_int96_marks(reader.schema) for reader in readers])
     schema = mark_int96(schema, [frozenset(f.name for f in r.schema if int96_mark(f)) for r in readers])
@@ -133,8 +136,16 @@ def existing_files(location: Location) -> tuple[FileInfo, ...]:
     warn_unfinished(location)
     infos = list_files(location)
     if not infos:
-        raise ArgumentError(f"{location.shown} has no Parquet files.")
+        raise ArgumentError(f"{location.shown} has no Parquet files.{_other_files(location)}")
     return infos
+
+
+def _other_files(location: Location) -> str:
+    """A hint, if a folder has files that can be read by a pattern."""
+    endings = ("csv", "tsv", "json", "jsonl", "ndjson", "arrow", "feather")
+    names = location.storage.names(location.root) if location.storage.is_dir(location.root) else []
+    found = next((name.rpartition(".")[2] for name in names if name.rpartition(".")[2] in endings), None)
+    return "" if found is None else f" To read its .{found} files, give the pattern {location.show(f'*.{found}')}."
 
 
 def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:

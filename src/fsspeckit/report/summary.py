@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core import defaults
+from fsspeckit.core.report_text import LABELS, count, counts, size
 from fsspeckit.core.reports import (
     CompactPlan,
     CompactResult,
@@ -23,31 +24,6 @@ from fsspeckit.core.rewrite.compaction import choose_bins
 if TYPE_CHECKING:
     from fsspeckit.core.model import Footer
     from fsspeckit.report.inspection import Inspection
-
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
-
-def count(number: int, noun: str = "") -> str:
-    """A number with thousands separators, and its noun in the singular or plural.
-
-    >>> count(1234567), count(1, "file"), count(2, "file")
-    ('1,234,567', '1 file', '2 files')
-    """
-    if not noun:
-        return f"{number:,}"
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def size(bytes_: int) -> str:
-    """A size in decimal units.
-
-    >>> size(999), size(1_234_567), size(999_999)
-    ('999 B', '1.2 MB', '1.0 MB')
-    """
-    value, unit = float(bytes_), 0
-    while unit < len(_UNITS) - 1 and (value if unit == 0 else round(value, 1)) >= 1000:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def share(part: int, whole: int) -> str:
@@ -96,19 +72,36 @@ class Group:
     bytes: int
 
 
-LABELS = {"rewrite": "rewritten", "scan": "scanned", "guard": "checked", "prune": "skipped"}
-"""Labels for the actions of a plan."""
 _PLANNED = {
-    "rewrite": "contain rows that change",
-    "scan": "key columns read, no row to change",
-    "guard": "in other partitions; key columns read to find moved keys",
+    "rewrite": "have rows that change",
+    "scan": "keys read, no row changes",
+    "guard": "in other partitions; keys read to find rows that would move",
     "prune": "only the footer read",
 }
 _DONE = {
-    "rewritten": "contain changed rows",
-    "inserted": "new files with new rows",
+    "rewritten": "have changed rows",
+    "inserted": "hold new rows",
     "preserved": "unchanged, byte for byte",
 }
+
+
+__all__ = [
+    "LABELS",
+    "Group",
+    "count",
+    "counts",
+    "document",
+    "headline",
+    "partition_facts",
+    "plan_groups",
+    "relative",
+    "result_groups",
+    "retyped",
+    "share",
+    "size",
+    "write_counts",
+    "written",
+]
 
 
 def plan_groups(plan: MergePlan) -> list[Group]:
@@ -135,23 +128,8 @@ def result_groups(result: MergeResult) -> list[Group]:
     for name, meaning in meanings.items():
         files = [f for f in result.files if f.operation == name]
         rows, bytes_ = sum(f.row_count for f in files), sum(f.size_bytes or 0 for f in files)
-        groups.append(Group(name, name, meaning, len(files), rows, bytes_))
+        groups.append(Group(name, LABELS[name], meaning, len(files), rows, bytes_))
     return groups
-
-
-def counts(report: MergePlan | MergeResult) -> str:
-    """`3 updated (1 moved), 1 inserted; 100 → 101 rows`"""
-    moved = f" ({count(report.moved)} moved)" if report.moved else ""
-    parts = [
-        (f"updated{moved}", report.updated),
-        ("inserted", report.inserted),
-        ("deleted", report.deleted),
-        ("skipped as older", report.skipped),
-    ]
-    done = ", ".join(f"{count(n)} {word}" for word, n in parts if n) or "nothing changes"
-    before, after = count(report.target_count_before), count(report.target_count_after)
-    rows = f"{before} rows" if report.target_count_before == report.target_count_after else f"{before} → {after} rows"
-    return f"{done}; {rows}"
 
 
 def headline(report: MergePlan | MergeResult, target: str) -> str:
@@ -235,7 +213,7 @@ def document(report: Report | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
     fields = {"target": target, **(report.to_dict() if isinstance(report, MergeResult) else asdict(report))}
     if isinstance(report, MergePlan):
-        fields["target_count_after"] = report.target_count_after
+        fields |= {"target_count_after": report.target_count_after, "creates_target": report.creates_target}
     elif isinstance(report, MergeResult):
-        fields["total"] = report.total
+        fields |= {"total": report.total, "creates_target": report.creates_target}
     return fields

@@ -42,12 +42,13 @@ _BAR = 60
 
 # By label: style, block character, and its replacement in ASCII.
 _STYLES = {
-    "scanned": ("yellow", "▓", "="),
-    "checked": ("magenta", "▒", "+"),
-    "skipped": ("green", "░", "."),
+    "rewrite": ("red", "█", "#"),
+    "keys read": ("yellow", "▓", "="),
+    "keys checked": ("magenta", "▒", "+"),
+    "not read": ("green", "░", "."),
     "rewritten": ("red", "█", "#"),
-    "inserted": ("cyan", "▓", "="),
-    "preserved": ("green", "░", "."),
+    "new": ("cyan", "▓", "="),
+    "untouched": ("green", "░", "."),
 }
 
 
@@ -203,7 +204,7 @@ def _plan_row(file: FilePlan, target: str) -> tuple[str, ...]:
 
 
 def _result_row(file: MergeFileMetadata, target: str) -> tuple[str, ...]:
-    return relative(file.path, target), file.operation, count(file.row_count), size(file.size_bytes or 0)
+    return relative(file.path, target), LABELS[file.operation], count(file.row_count), size(file.size_bytes or 0)
 
 
 def _worthlisting(files: Sequence[FilePlan]) -> Sequence[FilePlan]:

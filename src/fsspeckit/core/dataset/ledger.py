@@ -62,6 +62,11 @@ def entries(files: Iterable[Footer]) -> dict[str, str]:
     return last
 
 
+def without_streams(metadata: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The entries of a file that are not those of streams."""
+    return {name: value for name, value in metadata.items() if not name.startswith(PREFIX.encode())}
+
+
 def file_to_copy(files: Sequence[Footer], known: Ledger) -> Footer | None:
     """The file that gets the entries `known` if no other file is written; `None` if `files` record them already."""
     return None if entries(files) == known else min(files, key=lambda footer: footer.info.size)

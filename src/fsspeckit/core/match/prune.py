@@ -84,12 +84,12 @@ def prune(
     Files that are scanned as a `whole`, by number, lose rows without a source key: no row is deleted because of its
     statistics, which may be wrong.
     """
-    pruned = [Pruned((), "statistics exclude every source key")] * len(files)
+    pruned = [Pruned((), "no source key is in its range of keys")] * len(files)
     for number, rows in enumerate(files.rows):
         if not rows:
             pruned[number] = Pruned((), "no rows")
     for number, groups in _survivors(files, shape, profile).items():
-        pruned[number] = Pruned(tuple(groups), "statistics admit source keys")
+        pruned[number] = Pruned(tuple(groups), "source keys may be in its range of keys")
     for number in whole:
         if groups := [group for group, rows in enumerate(files[number].row_groups) if rows.rows]:
             pruned[number] = Pruned(tuple(groups), "rows that the source does not have are deleted")
@@ -101,9 +101,11 @@ def prune(
         if values is None or _partition_might_match(values, source_partitions):
             continue
         if shape.partition_in_key:
-            pruned[number] = Pruned((), "partition holds no source row")
+            pruned[number] = Pruned((), "its partition gets no source row")
         elif groups_left := pruned[number].row_groups:
-            pruned[number] = Pruned(groups_left, "another partition: guard against moved keys", guard=True)
+            pruned[number] = Pruned(
+                groups_left, "in another partition; keys read to find rows that would move", guard=True
+            )
     return pruned
 
 

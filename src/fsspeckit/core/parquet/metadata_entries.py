@@ -168,20 +168,19 @@ _UPDATES: Mapping[bytes, Callable[[bytes, NewValues], bytes]] = {
 
 _OF_WRITERS = (b"org.apache.spark.version", b"org.apache.spark.timeZone", b"writer.model.name")
 """Entries that say who wrote a file, and where. They may differ: a joined file has those of one of its files."""
-_STREAMS = b"fsspeckit.stream."
 
 
 def differing_entry(files: Sequence[Mapping[bytes, bytes]]) -> tuple[bytes, int] | None:
     """The first entry that a file with the rows of all these files cannot have, and the number of the file whose value
     is not that of the first file; `None` if there is none.
 
-    Entries of the schema come from one file, and those of streams from the data set.
+    Entries of the schema come from one file.
 
     >>> differing_entry([{b"a": b"1", b"thrift.class": b"x"}, {b"a": b"2"}])
     (b'a', 1)
     """
     for name in dict.fromkeys(name for entries in files for name in entries):
-        if is_of_schema(name) or name in _OF_WRITERS or name.startswith(_STREAMS):
+        if is_of_schema(name) or name in _OF_WRITERS:
             continue
         values = [updated_entry(name, e[name], NewValues()) if name in e else None for e in files]
         other = next((number for number, value in enumerate(values) if value != values[0]), None)

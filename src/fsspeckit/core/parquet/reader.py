@@ -37,14 +37,21 @@ def reading(location: Location, path: str) -> Iterator[None]:
         raise unreadable(location, path, error) from error
 
 
+# Of PyArrow, about files that end otherwise than Parquet files do.
+_NOT_PARQUET = ("magic bytes not found", "file size is 0 bytes", "smaller than the minimum file footer")
+
+
 def unreadable(location: Location, path: str, why: object) -> DatasetMergeError:
     if isinstance(why, StoreError):  # the store failed, not the file
         message = f"Cannot read {location.show(path)}: {why}. Remove the cause; nothing was changed."
         return StorageError(message, why, operation="read", path=path)
     of_the_system = isinstance(why, OSError) and why.errno is not None
     what, way_out = ("", "Remove the cause") if of_the_system else (" as Parquet", "Restore or remove the file")
+    reason = str(why).strip().rstrip(".")
+    if any(words in reason for words in _NOT_PARQUET):
+        reason = "it is not a Parquet file, or its end is missing"
     return UnreadableFileError(
-        f"Cannot read {location.show(path)}{what}: {str(why).strip().rstrip('.')}. {way_out}; nothing was changed.",
+        f"Cannot read {location.show(path)}{what}: {reason}. {way_out}; nothing was changed.",
         operation="read",
         path=path,
     )

@@ -173,7 +173,7 @@ def _group(group: thrift.Struct, columns: Sequence[_Column], paths: Sequence[Any
                 old_paths = {_path(chunk): chunk for chunk in chunks}
                 empty = _without_values((chunks or known)[0], group[RowGroup.NUM_ROWS])
                 new_paths = paths[len(new) : len(new) + len(leaves)]
-                templates = [old_paths.get(tuple(path[1][1]), empty) for path in new_paths]
+                templates = [old_paths.get(tuple(names), empty) for _, (_, names) in new_paths]
             chunks = [
                 _chunk(chunk, leaf, paths[len(new) + n], column.was_null)
                 for n, (chunk, leaf) in enumerate(zip(templates, leaves, strict=True))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.dataset.footers import check_planned
+from fsspeckit.core.dataset.ledger import without_streams
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
@@ -39,7 +40,8 @@ class GroupFile:
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        return dict(self.file.metadata.metadata or {})
+        """The key-value entries, without those of streams, which the data set gives to every new file."""
+        return without_streams(self.file.metadata.metadata or {})
 
     @property
     def footer(self) -> dict[int, Any]:

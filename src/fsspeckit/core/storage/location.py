@@ -54,7 +54,7 @@ class Location(Generic[AnyStorage]):
         return posixpath.join(self.root, path) if path else self.root
 
     def show(self, path: str) -> str:
-        return f"{self.shown.rstrip('/')}/{path}"
+        return f"{self.shown.rstrip('/')}/{path}" if self.shown else path
 
     def expect(self, info: FileInfo) -> None:
         """What is read of this file from now on must be of the version that `info` describes, if versions are known."""
@@ -162,7 +162,7 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def _on_this_machine(path: str, storage_options: Mapping[str, Any] | None) -> Location:
-    local = _local_path(path) if scheme_of(path) else path
+    local = _local_path(path) if scheme_of(path) else os.path.expanduser(path)
     return Location(LocalStorage(), _resolved(local), local)
 
 

@@ -9,6 +9,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import DEFAULT_ROW_OPTIONS, DeleteRows, RowOptions, Shape, Target
+from fsspeckit.core.suggestions import closest, did_you_mean
 from fsspeckit.core.values import arrays, calendars, evolve, keys, zones
 from fsspeckit.core.values.schema import check_key_collations, duplicates, one_of_each_schema
 from fsspeckit.core.values.unify import CannotUnify, merge_type, mixed_types, unify
@@ -271,7 +272,10 @@ def check_columns(
         raise SchemaMismatchError(f"The source has more than one column named {repeated}; rename them.")
     missing = [k for k in key_columns if k not in source.names]
     if missing:
-        raise ArgumentError(f"Key column {missing} not found in the source. It has: {source.names}.")
+        raise ArgumentError(
+            f"Key column {missing} not found in the source. It has: {source.names}."
+            f"{did_you_mean(missing, source.names)}"
+        )
     _check_option_columns(target, source, key_columns, options, [field.name for field in added or ()])
     if options.only_keys or target.schema is None:
         return
@@ -314,7 +318,9 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
         advice = "Source rows replace whole rows, so both must have the same columns"
         advice += ", or let the target get new columns (on_schema_change='evolve')" if extra else ""
         advice += "" if extra else ", or name those to update (update_columns)"
-    return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.")
+    alike = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
+    rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in alike)
+    return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.{rename}")
 
 
 def missing_columns(target: Target, shape: Shape) -> list[str]:
@@ -354,7 +360,10 @@ def _check_option_columns(
 def _check_names(argument: str, names: Sequence[str], columns: Sequence[str], where: str) -> None:
     missing = [name for name in names if name not in columns]
     if missing:
-        raise ArgumentError(f"{argument} names {missing}, which {where} does not have. It has: {list(columns)}.")
+        raise ArgumentError(
+            f"{argument} names {missing}, which {where} does not have. It has: {list(columns)}."
+            f"{did_you_mean(missing, columns)}"
+        )
 
 
 def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times: bool, evolves: bool) -> None:

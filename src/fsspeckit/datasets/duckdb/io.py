@@ -23,6 +23,7 @@ from fsspeckit.core.storage import Access
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.source import Sql
 from fsspeckit.datasets.duckdb.version import check_use_merge
+from fsspeckit.datasets.inputs import Data, Path
 from fsspeckit.datasets.io import DatasetIO, TableIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -86,8 +87,8 @@ class DuckDBDatasetIO(TableIO):
 
     def merge(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -102,8 +103,8 @@ class DuckDBDatasetIO(TableIO):
 
     def plan(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -118,8 +119,8 @@ class DuckDBDatasetIO(TableIO):
 
     def write_dataset(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         mode: Mode = "append",
         partition_columns: Columns | None = None,
         *,
@@ -132,8 +133,8 @@ class DuckDBDatasetIO(TableIO):
 
     def plan_write(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         mode: Mode = "append",
         partition_columns: Columns | None = None,
         *,
@@ -146,8 +147,8 @@ class DuckDBDatasetIO(TableIO):
 
     def write_parquet_dataset(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         strategy: AnyStrategy | MergeStrategy | None = None,
         key_columns: Columns | None = None,
         *,
@@ -162,8 +163,8 @@ class DuckDBDatasetIO(TableIO):
 
     def plan_parquet_dataset(
         self,
-        data: Any = None,
-        path: str = "",
+        data: Data | None = None,
+        path: Path = "",
         strategy: AnyStrategy | MergeStrategy | None = None,
         key_columns: Columns | None = None,
         *,
@@ -201,7 +202,7 @@ class DuckDBDatasetIO(TableIO):
 
     @contextmanager
     def _call(
-        self, operation: str, path: str, strategy: Any = None, key_columns: Any = None, use_merge: Any = _UNSET
+        self, operation: str, path: Path, strategy: Any = None, key_columns: Any = None, use_merge: Any = _UNSET
     ) -> Iterator[DatasetIO[pa.Table]]:
         """Run one call with its own `use_merge`, and translate DuckDB's errors."""
         engine = self._engine
@@ -217,8 +218,8 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
 
     def merge_parquet_dataset(
         self,
-        data: Any,
-        path: str,
+        data: Data,
+        path: Path,
         strategy: AnyStrategy | MergeStrategy,
         key_columns: Columns,
         **options: Unpack[WriteParquetOptions],
@@ -251,7 +252,7 @@ def _private_folder() -> str:
 
 
 @contextmanager
-def _translate_errors(operation: str, path: str, strategy: Any, key_columns: Any) -> Iterator[None]:
+def _translate_errors(operation: str, path: Path, strategy: Any, key_columns: Any) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
@@ -271,7 +272,7 @@ def _source(data: Any, source_sql: str | None) -> Any:
     return data if source_sql is None else Sql(source_sql)
 
 
-def _path(path: str) -> str:
+def _path(path: Path) -> Path:
     if not path:
         raise ArgumentError("path is missing. Name the directory of Parquet files.")
     return path

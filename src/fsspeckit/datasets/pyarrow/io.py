@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from fsspeckit.core.model import MergeStrategy
 from fsspeckit.core.reports import MergeResult, WriteResult
 from fsspeckit.core.storage import Access
+from fsspeckit.datasets.inputs import Data, Path
 from fsspeckit.datasets.io import TableIO
 from fsspeckit.datasets.options import AnyStrategy, Columns, WriteParquetOptions
 from fsspeckit.datasets.pyarrow.engine import PyArrowEngine
@@ -33,8 +34,8 @@ class PyArrowDatasetIO(TableIO):
 
 
 def merge_parquet_dataset_pyarrow(
-    data: Any,
-    path: str,
+    data: Data,
+    path: Path,
     strategy: AnyStrategy | MergeStrategy,
     key_columns: Columns,
     filesystem: Any = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fsspeckit.core import merge as core
 from fsspeckit.core import validate
@@ -17,6 +17,7 @@ from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets import row_options
+from fsspeckit.datasets.inputs import Data, Path
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
     AnyStrategy,
@@ -37,6 +38,9 @@ from fsspeckit.datasets.spark.engine import SparkEngine, operation
 from fsspeckit.datasets.spark.files import open_files, read_frame
 from fsspeckit.datasets.spark.session import Cluster, spark_can_read, spark_path, start_session
 from fsspeckit.datasets.spark.stream import BatchMerge
+
+if TYPE_CHECKING:
+    import pyspark.sql
 
 log = logging.getLogger("fsspeckit.spark")
 
@@ -82,8 +86,8 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     def merge(
         self,
-        data: Any,
-        path: str | None = None,
+        data: Data,
+        path: Path | None = None,
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -107,8 +111,8 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     def plan(
         self,
-        data: Any,
-        path: str | None = None,
+        data: Data,
+        path: Path | None = None,
         strategy: Strategy | MergeStrategy = "upsert",
         key_columns: Columns = (),
         partition_columns: Columns | None = None,
@@ -123,8 +127,8 @@ class SparkDatasetIO(DatasetIO[Any]):
 
     def write_parquet_dataset(
         self,
-        data: Any,
-        path: str | None = None,
+        data: Data,
+        path: Path | None = None,
         strategy: AnyStrategy | MergeStrategy | None = None,
         key_columns: Columns | None = None,
         *,
@@ -162,12 +166,12 @@ class SparkDatasetIO(DatasetIO[Any]):
     def _target(
         self,
         data: Any,
-        path: str | None,
+        path: Path | None,
         table: str | None,
         strategy: str,
         key_columns: Any,
         delete_column: str | None,
-    ) -> tuple[catalog.Table | None, str]:
+    ) -> tuple[catalog.Table | None, Path]:
         if table is None and path is not None:
             return None, path
         if table is None or path is not None:
@@ -257,7 +261,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         catalog.check_keys(table, target, key_columns)
         return target
 
-    def read(self, path: str, columns: Sequence[str] | None = None, filter: Any = None) -> Any:
+    def read(self, path: Path, columns: Sequence[str] | None = None, filter: Any = None) -> pyspark.sql.DataFrame:
         """Read the data set as a Spark DataFrame; `filter` is a column expression or SQL text.
 
         In an object store, Spark reads with s3a if its jars and settings are there; otherwise tasks read with PyArrow.

@@ -1,0 +1,33 @@
+"""Options that name columns: `-k id`, `-k a,b`, `-k a -k b`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def split_columns(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Column names: `a,b` are two, `"a,b"` with its quotes is one."""
+    return tuple(name for value in values for name in next(csv.reader([value], skipinitialspace=True), [""]))
+
+
+def columns_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(split_columns(ctx, parameter, values)) or None
+
+
+def key_option(*, required: bool = False, help: str = "") -> Callable[..., Any]:
+    """`-k` with the key columns."""
+    text = help or "The columns that identify a row: -k id, or -k order_id,line."
+    return click.option(
+        "-k",
+        "--key",
+        "keys",
+        metavar="COLUMNS",
+        multiple=True,
+        required=required,
+        callback=split_columns,
+        help=text,
+    )

@@ -1,0 +1,164 @@
+"""Wrong inputs, as people make them: one clear line, the right exit code, the same in JSON, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+
+from support import fingerprint
+
+Call = Callable[..., Result]
+
+# What was typed, the exit code, the type of the error, and words of its message.
+WRONG: dict[str, tuple[int, str, str]] = {
+    # Usage
+    "merge": (2, "UsageError", "Missing argument 'SOURCE...'"),
+    "merge new.parquet lake": (2, "UsageError", "Missing option '-k'"),
+    "merge new.parquet -k id": (2, "UsageError", "Missing argument"),
+    "merge new.parquet lake -k": (2, "UsageError", "requires an argument"),
+    "merge new.parquet lake --keys id": (2, "UsageError", "--keys"),
+    "merge new.parquet lake -k id --strategy upsrt": (2, "UsageError", "'upsrt' is not one of 'insert'"),
+    "merge new.parquet lake -k id --strategy full_merge": (2, "UsageError", "'full_merge' is not one of"),
+    "merge new.parquet lake -k id --engine polars": (2, "UsageError", "'polars' is not one of"),
+    "merge new.parquet lake -k id --compression zip": (2, "UsageError", "'zip' is not one of"),
+    "merge new.parquet lake -k id --lock-timeout soon": (2, "UsageError", "'soon' is not a valid float"),
+    "merge new.parquet lake -k id --lock-timeout -1": (2, "UsageError", "-1.0 is not in the range"),
+    "merge new.parquet lake -k id --row-group-size 0": (2, "UsageError", "0 is not in the range"),
+    "merge new.parquet lake -k id --master local[2]": (2, "UsageError", "add --engine spark"),
+    "merge new.parquet lake -k id --html no/such/page.html": (2, "UsageError", "not a folder that can be written to"),
+    "merge new.parquet lake -k id --storage-option region": (2, "UsageError", "give it as key=value"),
+    "merge new.parquet - lake -k id": (2, "UsageError", "cannot be combined"),
+    "delete lake": (2, "UsageError", "Give the keys of the rows"),
+    "delete lake --keys new.parquet": (2, "UsageError", "--keys needs the key columns"),
+    "delete lake --where id<3 -k id": (2, "UsageError", "-k has no effect with --where"),
+    "inspect": (2, "UsageError", "Missing argument 'TARGET'"),
+    "recover lake --finsh": (2, "UsageError", "--finish"),
+    # Sources
+    "merge nwe.parquet lake -k id": (1, "ArgumentError", "nwe.parquet does not exist"),
+    "merge nwe.csv lake -k id": (1, "ArgumentError", "nwe.csv does not exist"),
+    "merge nwe*.csv lake -k id": (1, "ArgumentError", "No file matches nwe*.csv"),
+    "merge empty lake -k id": (1, "ArgumentError", "empty has no Parquet files"),
+    "merge texts lake -k id": (1, "ArgumentError", "give the pattern texts/*.csv"),
+    "merge table.xlsx lake -k id": (1, "ArgumentError", "pandas.read_excel"),
+    "merge text.parquet lake -k id": (1, "UnreadableFileError", "Cannot read text.parquet"),
+    "merge cut.parquet lake -k id": (1, "UnreadableFileError", "cut.parquet"),
+    "merge nothing.parquet lake -k id": (1, "UnreadableFileError", "nothing.parquet"),
+    "merge semicolons.csv lake -k id": (1, "ArgumentError", "separates columns by ';'"),
+    "merge short.csv lake -k id": (1, "ArgumentError", "short.csv, line 3"),
+    "merge words.csv lake -k id": (1, "SchemaMismatchError", "words.csv, line 2: column 'id' is int64, and 'one'"),
+    "merge nothing.csv lake -k id": (1, "ArgumentError", "nothing.csv has no header"),
+    "merge array.json lake -k id": (1, "ArgumentError", "Write one object per line"),
+    "merge broken.jsonl lake -k id": (1, "ArgumentError", "broken.jsonl, line 2: not a JSON object"),
+    "merge text.arrow lake -k id": (1, "UnreadableFileError", "text.arrow"),
+    "merge nope://new lake -k id": (1, "ArgumentError", "Cannot reach nope://new"),
+    "merge new.parquet words.parquet lake -k id": (1, "SchemaMismatchError", "id"),
+    # Keys and columns
+    "merge new.parquet lake -k Id": (1, "ArgumentError", "Did you mean 'id'?"),
+    "merge new.parquet lake -k id,id": (1, "ArgumentError", "names a column twice"),
+    "merge new.parquet lake -k id,": (1, "ArgumentError", "not found in the source"),
+    "merge nulls.parquet lake -k id": (1, "NullKeyError", "contain NULL values"),
+    "merge new.parquet new.parquet lake -k id": (1, "DuplicateKeyError", "201, 202, 900"),
+    "merge moved.parquet lake -k id": (1, "PartitionMoveError", "cannot change for existing keys"),
+    "merge words.parquet lake -k id": (1, "SchemaMismatchError", "'id' is string in the source and int64"),
+    "merge missing.parquet lake -k id": (1, "SchemaMismatchError", "Columns missing from the source: ['name']"),
+    "merge extra.parquet lake -k id": (1, "SchemaMismatchError", "the target does not have: ['more']"),
+    "merge lists.parquet lists -k id": (1, "MergeValidationError", "id"),
+    "merge new.parquet lake -k id -p day": (1, "ArgumentError", "['day']"),
+    "merge new.parquet lake -k id --update-column nmae": (1, "ArgumentError", "Did you mean 'name'?"),
+    "merge new.parquet lake -k id --update-column id": (1, "ArgumentError", "Keys do not change"),
+    "merge new.parquet lake -k id --delete-column op": (1, "ArgumentError", "'op'"),
+    "merge new.parquet lake -k id --delete-value D": (1, "ArgumentError", "delete_column"),
+    "merge new.parquet lake -k id --sequence-by when": (1, "ArgumentError", "'when'"),
+    "merge new.parquet lake -k id --on-duplicates latest": (1, "ArgumentError", "sequence_by"),
+    "merge new.parquet lake -k id --source-timezone Mars": (1, "ArgumentError", "Mars"),
+    "merge huge.csv lake -k id": (1, "SchemaMismatchError", "huge.csv, line 2: column 'id' is int64"),
+    # Targets
+    "merge new.parquet laek -k id --must-exist": (1, "TargetError", "Did you mean lake?"),
+    "merge new.parquet new.parquet -k id": (1, "TargetError", "new.parquet is a file"),
+    "merge new.parquet delta -k id": (1, "TargetError", "Delta Lake table"),
+    "merge new.parquet damaged -k id": (1, "UnreadableFileError", "damaged/f.parquet"),
+    "merge new.parquet gs://bucket/lake -k id": (1, "ArgumentError", "gs: is not supported"),
+    "merge new.parquet s3://bucket -k id": (1, "TargetError", "bucket's root"),
+    "delete laek --where id<3": (1, "TargetError", "no data set at laek"),
+    "delete lake --where idd<3": (1, "ArgumentError", "'idd'"),
+    "delete lake --where id=three": (1, "MergeValidationError", "three"),
+    "delete lake --where id": (1, "ArgumentError", "id"),
+    "inspect laek": (1, "ArgumentError", "laek does not exist"),
+    "inspect lake -k idd": (1, "ArgumentError", "'idd'"),
+    "recover laek": (1, "ArgumentError", "laek does not exist"),
+    "recover lake --finish --discard": (1, "ArgumentError", "not both"),
+}
+RAW = re.compile(
+    r"Traceback|pyarrow\.|\bArrow(Invalid|TypeError|KeyError|NotImplemented)|duckdb\.|Exception|Errno|KeyError|IndexError"
+    r"|<class|object at 0x|Binder Error|Conversion Error|None of|NoneType|magic bytes|metadata bytes|Expecting"
+)
+
+
+@pytest.fixture
+def inputs(here: Path) -> Path:
+    new = pq.read_table("new.parquet")
+    pq.write_table(pa.table({"id": [201], "name": ["A"], "month": ["03"]}), "moved.parquet")
+    pq.write_table(pa.table({"id": ["one"], "name": ["A"], "month": ["03"]}), "words.parquet")
+    pq.write_table(pa.table({"id": [1, None], "name": ["A", "B"], "month": ["01", "01"]}), "nulls.parquet")
+    pq.write_table(new.drop_columns(["name"]), "missing.parquet")
+    pq.write_table(new.append_column("more", [[1, 2, 3]]), "extra.parquet")
+    pq.write_table(pa.table({"id": [[1]]}), "lists.parquet")
+    Path("cut.parquet").write_bytes(Path("new.parquet").read_bytes()[:-10])
+    Path("nothing.parquet").touch()
+    for name, text in {
+        "text.parquet": "not Parquet",
+        "text.arrow": "not Arrow",
+        "table.xlsx": "PK",
+        "texts/a.csv": "id\n1\n",
+        "semicolons.csv": "id;name\n1;a\n",
+        "short.csv": "id,name,month\n1,a,01\n2,b\n",
+        "words.csv": "id,name,month\none,a,01\n",
+        "huge.csv": "id,name,month\n99999999999999999999,a,01\n",
+        "nothing.csv": "",
+        "array.json": '[\n{"id": 1}\n]\n',
+        "broken.jsonl": '{"id": 1, "name": "a", "month": "01"}\n{"id": 2,\n',
+        "damaged/f.parquet": "not Parquet",
+        "delta/_delta_log/00000.json": "{}",
+    }.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    Path("empty").mkdir()
+    return here
+
+
+def test_there_are_many_of_them() -> None:
+    assert len(WRONG) >= 60
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_a_wrong_input_is_one_clear_line(call: Call, inputs: Path, typed: str) -> None:
+    code, kind, words = WRONG[typed]
+    before = fingerprint(".")
+    said = call(*typed.split())
+    *usage, line = said.stderr.splitlines()
+    assert (said.exit_code, said.stdout) == (code, ""), said.stderr
+    assert line.startswith("Error: ") and words in line
+    assert not usage or code == 2
+    assert len(line) < 300
+    assert not RAW.search(line), line
+    command, *rest = typed.split()
+    told = json.loads(call(command, "--json", *rest).stdout)["error"]
+    assert told["exit_code"] == code
+    assert f"Error: {told['message']}" == line
+    assert told["type"] == kind or (kind == "MergeValidationError" and told["type"].endswith("Error"))
+    assert fingerprint(".") == before
+
+
+REFUSED_MERGES = [typed for typed, (code, *_) in WRONG.items() if code == 1 and typed.startswith("merge")]
+
+
+@pytest.mark.parametrize("typed", REFUSED_MERGES)
+def test_duckdb_says_the_same(call: Call, inputs: Path, typed: str) -> None:
+    assert call(*typed.split(), "--engine", "duckdb").stderr == call(*typed.split()).stderr
