@@ -49,7 +49,7 @@ def test_mutants_are_compacted_and_changed_as_pyarrow_reads_them_or_refused() ->
     assert sum(summary.outcomes.values()) == 200
     done, all_of_them = {name.partition(":")[0] for name in summary.outcomes}, {*MAINTENANCE, "undone"} - {"undo"}
     assert done >= all_of_them, text
-    assert summary.outcomes["evolve around damage"] > 3, text
+    assert summary.outcomes["evolve around damage"], text
     assert summary.outcomes["refused: UnreadableFileError"] > 60, text
 
 
