@@ -72,11 +72,13 @@ torture: $(READY) ## a stream killed ten times, a source larger than the driver,
 soak: $(READY) ## random merges with all engines, killed and recovered, compared with a model; MINUTES=10
 	@$(JAVA) && cd tests && ../$(BIN)/python -m soak.run --minutes $(or $(MINUTES),10) $(ARGS)
 
-fuzz: $(READY) ## N=10000 damaged files as source and target, then 3000 to splice; MUTANT=4711 repeats one (ARGS=--splice)
+fuzz: $(READY) ## N=10000 damaged files as source and target, 3000 to splice, 2000 to compact or change otherwise; MUTANT=4711 repeats one (ARGS="--mode splice")
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
 		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --splice --workers $(WORKERS) \
+	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --mode splice --workers $(WORKERS) \
 		--n $(or $(SPLICED),3000) $(if $(SEED),--seed $(SEED)))
+	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --mode maintain --workers $(WORKERS) \
+		--n $(or $(MAINTAINED),2000) $(if $(SEED),--seed $(SEED)))
 
 check: $(READY) ## ruff and mypy --strict for sources, tests, benchmarks and scripts
 	$(BIN)/python -m ruff check .

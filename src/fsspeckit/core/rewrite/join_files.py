@@ -110,7 +110,8 @@ def _sort_files(location: Location, how: JoinLayout, job: JoinJob) -> Joined:
     tables = read_pieces(location, how.layout.rows, row_groups_of(job.bin), entries)
     folder = location.storage.local_path(job.staging)
     with Outputs(location, job, how) as outputs:
-        for table in sorted_tables(tables, job.sort_by, max_bytes(job.target_size), folder):
+        own = [name for name in job.sort_by if name in how.layout.rows.names]
+        for table in sorted_tables(tables, own, max_bytes(job.target_size), folder):
             outputs.add([encode(_for_rows(how.layout, table.num_rows), table)], entries)
         return outputs.finish()
 
