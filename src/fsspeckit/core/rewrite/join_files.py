@@ -193,8 +193,7 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
         template = Template.of(footer, opened.file.metadata, layout)
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
         layout = layout.sampled(_first_rows(location, layout, job.bin), again=True)
-    unsorted = {name: value for name, value in layout.options.items() if name != "sorting_columns"}
-    return JoinLayout(replace(layout, options=unsorted).with_entries(job.ledger), template)
+    return JoinLayout(layout.unsorted().with_entries(job.ledger), template)
 
 
 def _first_rows(location: Location, layout: Layout, chosen: Bin) -> pa.Table:
