@@ -123,4 +123,5 @@ def compact_request(options: Mapping[str, Any]) -> CompactRequest:
         sort_by=validate.column_names("sort_by", options.get("sort_by")) or (),
         partitions=None if partitions is None else tuple(partitions),
         lock_timeout=timeout(options),
+        undoable=undoable(options),
     )
