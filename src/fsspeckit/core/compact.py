@@ -148,13 +148,21 @@ def _choose(
     if progress is not None and progress.known is not None:
         files = [file for file in files if file.path in progress.known]
     is_sorted = partial(rows_are_sorted, location, request.sort_by)
-    bins = choose_bins(files, request.target_size, request.sort_by, is_sorted)
+    bins = choose_bins(files, request.target_size, request.sort_by, is_sorted, partial(_owner_of, location))
     # A new file is never cut or sorted a second time, so that this ends: the other reasons make fewer of something.
     once = ("large file", "not sorted")
     bins = [b for b in bins if b.reason not in once or not written.issuperset(f.path for f in b.files)]
     for chosen in bins:
         _check_entries(location, chosen)
     return bins
+
+
+def _owner_of(location: Location, file: Footer) -> str:
+    disk = location.on_disk()
+    try:
+        return "" if disk is None else disk.storage.owner_of(disk.at(file.path))
+    except FileNotFoundError:  # the commit will notice
+        return ""
 
 
 def _in_partitions(target: Target, partitions: Sequence[Mapping[str, Any]] | None) -> list[Footer]:

@@ -54,11 +54,18 @@ IsSorted = Callable[[Sequence[Footer]], bool]
 
 
 def choose_bins(
-    files: Sequence[Footer], target_size: int, sort_by: Sequence[str], is_sorted: IsSorted | None = None
+    files: Sequence[Footer],
+    target_size: int,
+    sort_by: Sequence[str],
+    is_sorted: IsSorted | None = None,
+    owner_of: Callable[[Footer], str] = lambda file: "",
 ) -> list[Bin]:
-    """The files to write anew, in bins that each become one file or more. `files` are sorted by path."""
+    """The files to write anew, in bins that each become one file or more. `files` are sorted by path.
+
+    Files with another `owner_of` (owner, group and ACL) are not joined.
+    """
     bins: list[Bin] = []
-    for group in _joinable(files):
+    for group in _joinable(files, owner_of):
         kept = group
         if sort_by:
             assert is_sorted is not None
@@ -70,8 +77,8 @@ def choose_bins(
     return sorted(bins, key=lambda chosen: chosen.files[0].path)
 
 
-def _joinable(files: Sequence[Footer]) -> Iterator[list[Footer]]:
-    """The files of each folder that can be in one file: with the same columns, calendar and collations.
+def _joinable(files: Sequence[Footer], owner_of: Callable[[Footer], str]) -> Iterator[list[Footer]]:
+    """The files of each folder that can be in one file: with the same columns, calendar, collations and owner.
 
     A file that lacks a column is not joined with others: DuckDB expects the columns of the first file in all files.
     """
@@ -79,7 +86,8 @@ def _joinable(files: Sequence[Footer]) -> Iterator[list[Footer]]:
     def identity(file: Footer) -> str:
         columns = sorted(file.schema.names)
         int96 = str(file.schema.remove_metadata()) if file.int96 else ""
-        return repr((posixpath.dirname(file.path), columns, int96, file.calendar, sorted(file.collated.items())))
+        collated = sorted(file.collated.items())
+        return repr((posixpath.dirname(file.path), columns, int96, file.calendar, collated, owner_of(file)))
 
     identities = {id(file): identity(file) for file in files}
     ordered = sorted(files, key=lambda file: identities[id(file)])  # stable: by path within a group
