@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from fsspeckit.core import defaults
 from fsspeckit.core.model import Footer, RowGroup
 
@@ -222,7 +224,9 @@ def _sorted_files(
 ) -> tuple[list[Footer], list[list[Footer]]]:
     """The files whose rows are in order and that overlap no other file, in their order, and the others by range."""
     column = sort_by[0]
-    ranges = [_range(file.row_groups, column) for file in files]
+    # Statistics of floats leave out NaN, which may be anywhere.
+    with_nan = any(_is_floating(file, column) for file in files)
+    ranges = [None if with_nan else _range(file.row_groups, column) for file in files]
     known = [(file, r) for file, r in zip(files, ranges, strict=True) if r is not None and file.rows]
     empty = [file for file in files if not file.rows]
     if len(known) + len(empty) < len(files):  # statistics do not tell for one of them
@@ -236,6 +240,11 @@ def _sorted_files(
         else:
             unsorted.append(component)
     return kept, unsorted
+
+
+def _is_floating(file: Footer, column: str) -> bool:
+    number = file.schema.get_field_index(column)
+    return number >= 0 and pa.types.is_floating(file.schema.field(number).type)
 
 
 def _overlapping(files: Sequence[tuple[Footer, tuple[_Value, _Value]]], *, strict: bool) -> Iterator[list[Footer]]:
