@@ -244,7 +244,7 @@ def _sorted_files(
 
 def _is_floating(file: Footer, column: str) -> bool:
     number = file.schema.get_field_index(column)
-    return number >= 0 and pa.types.is_floating(file.schema.field(number).type)
+    return number >= 0 and bool(pa.types.is_floating(file.schema.field(number).type))
 
 
 def _overlapping(files: Sequence[tuple[Footer, tuple[_Value, _Value]]], *, strict: bool) -> Iterator[list[Footer]]:
