@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-s3 bench-spark big trace wheel clean
+	bench bench-files bench-s3 bench-spark big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -100,6 +100,15 @@ bench: $(READY) ## compare with other programs, and update benchmarks/RESULTS.md
 
 bench-spark: $(READY) ## compare with Delta, Iceberg and read-join-overwrite on Spark; ARGS="--works tiny --rounds 2 --scale 0.1"
 	@$(JAVA) && scripts/bench-spark $(ARGS)
+	$(BIN)/python benchmarks/report.py
+
+bench-files: $(READY) ## compare compactions, schema changes, undo and readers with others, and update benchmarks/RESULTS.md; about an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	$(BIN)/python benchmarks/compaction.py
+	$(BIN)/python benchmarks/schema_changes.py
+	$(BIN)/python benchmarks/undo_cost.py
+	$(BIN)/python benchmarks/readers_during_merges.py
+	@$(JAVA) && scripts/bench-spark --compaction
 	$(BIN)/python benchmarks/report.py
 
 bench-s3: $(READY) ## compare a merge on an object store with deltalake

@@ -289,5 +289,8 @@ class Outputs(Writer):
             self._add(staged, final, 0, file.close())
 
     def _add(self, staged: str, final: str, rows: int, size: int) -> None:
-        receipt = receipt_of(self._location.storage, f"{self._job.staging}/{staged}", rows)
-        self._done.append(Staged(staged, final, rows, size, receipt=receipt))
+        target, paths = f"{self._job.staging}/{staged}", [file.path for file in self._job.bin.files]
+        if (disk := self._location.on_disk()) is not None:
+            disk.storage.copy_common_mode([disk.at(path) for path in paths], target)
+        receipt = receipt_of(self._location.storage, target, rows)
+        self._done.append(Staged(staged, final, rows, size, replaces=paths[0], receipt=receipt))
