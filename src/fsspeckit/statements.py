@@ -13,16 +13,11 @@ from fsspeckit.core.storage import Access
 from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.datasets.inputs import source_columns
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.options import AnyMergeOptions, AnyPlanOptions, DeleteOptions, check_known
+from fsspeckit.datasets.options import SAID_BY_STATEMENTS, AnyMergeOptions, AnyPlanOptions, DeleteOptions, check_known
 from fsspeckit.datasets.scan import column_names
 
 if TYPE_CHECKING:
     from fsspeckit.datasets.sql_text import DeleteStatement, MergeStatement
-
-_SAID_BY_STATEMENT = (
-    "strategy", "key_columns", "delete_column", "delete_values", "sequence_by", "update_columns", "exclude_columns",
-    "delete_missing",
-)  # fmt: skip
 
 
 def sql(statement: str, /, **arguments: Any) -> MergeResult:
@@ -119,7 +114,7 @@ def call_of(statement: MergeStatement | DeleteStatement, data: Any, options: Map
 def _prepared(function: str, statement: str, arguments: Mapping[str, Any]) -> tuple[Call, DatasetIO[Any]]:
     read, options = parsed(statement), dict(arguments)
     data = _source(read, options)
-    said = [name for name in _SAID_BY_STATEMENT if name in options]
+    said = [name for name in SAID_BY_STATEMENTS if name in options]
     if said:
         raise ArgumentError(
             f"The statement says {', '.join(said)} itself. Leave it out of the arguments of {function}."

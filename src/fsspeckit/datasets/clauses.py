@@ -193,6 +193,13 @@ def _rule(clauses: Sequence[Clause], conditions: Conditions) -> _Rule:
         newest = dict.fromkeys(conditions.ordered, "greater")
         marks = [mark for mark in conditions.marks() if mark is not OTHER and mark is not None]
         deletes = tuple(mark for mark in marks if _decide(clauses, "matched", Case(mark, newest))[0] == "delete")
+    if conditions.mark is not None and not deletes:
+        text = next(clause.text for clause in clauses if clause.test is not None)
+        raise ArgumentError(
+            f"Refused: {text}. {conditions.source}.{conditions.mark} chooses among the rows of the source, which only "
+            "deletes beside an UPDATE can. Give a source that has just the rows that are meant. What fsspeckit can do: "
+            f"{_Rule(strategy, (), tuple(conditions.ordered)).clauses(conditions)}"
+        )
     rules = [_Rule(strategy, deletes, order) for order in permutations(conditions.ordered)]
     differences = [next(_differences(clauses, conditions, rule), None) for rule in rules]
     for rule, difference in zip(rules, differences):
