@@ -22,7 +22,7 @@ $(READY): pyproject.toml
 		{ echo "fsspeckit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3,sql]' --group dev
 	@touch $@
 
 demo: $(READY) ## build a small sample lake, plan a merge, run it, show the result
