@@ -131,8 +131,6 @@ def test_outputs_are_written_down() -> None:
         example.place
         for page in WITH_CODE
         for example in examples(page)
-        if example.language == "python"
-        and re.search(r"^print\(", example.code, re.MULTILINE)
-        and not example.prints
+        if example.language == "python" and re.search(r"^print\(", example.code, re.MULTILINE) and not example.prints
     ]
     assert silent == []
