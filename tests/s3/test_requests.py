@@ -115,7 +115,7 @@ def test_ranges_of_one_object_are_of_one_version(moto_bucket: Bucket, prefix: st
         assert file.read(10) == b"a" * 10
         moto_bucket.put(f"{prefix}/f.parquet", b"b" * 3_000_000)
         file.seek(1_500_000)
-        with pytest.raises(ObjectChangedError, match="was changed or replaced meanwhile"):
+        with pytest.raises(ObjectChangedError, match="was changed or replaced in the meantime"):
             file.read(10)
     with location.storage.open_input(location.at("f.parquet")) as file, pytest.raises(ObjectChangedError):
         file.read(10)

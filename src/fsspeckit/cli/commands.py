@@ -221,7 +221,7 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
 @compact_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 def compact(command: CompactCommand, dry_run: bool) -> None:
-    """Write the small files of the data set TARGET anew as few large ones, partition by partition. No row changes."""
+    """Rewrite the small files of the data set TARGET as a few large ones, partition by partition. No row changes."""
     from fsspeckit.report.compaction import CompactPlanView, CompactResultView
 
     io = command.dataset_io()
@@ -391,7 +391,7 @@ def demo(**options: Any) -> None:
 )
 @json_option
 def doctor(engines: tuple[str, ...], as_json: bool) -> None:
-    """Check Python, packages, Java, memory, the cache and every engine, with a small merge. Names a fix per problem."""
+    """Check Python, packages, Java, memory, the cache and every engine. Each problem comes with a fix."""
     from fsspeckit.cli.doctor import run
 
     run(engines or ENGINES, as_json)

@@ -95,7 +95,7 @@ def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_column
     if count:
         raise DuplicateKeyError(
             f"The source has duplicate keys: {count} key(s) of {list(key_columns)} occur more than once, e.g. "
-            f"{keys.show(samples)}. Keep one row per key, or name the columns that tell which row is the latest: "
+            f"{keys.show(samples)}. Keep one row per key, or name the columns that say which row is the latest: "
             "sequence_by=['updated_at'], on_duplicates='latest'."
         )
 
@@ -110,7 +110,7 @@ def no_differing_duplicates(
             how = f"{order.argument}={list(order.columns)} leaves ties between them"
         raise DuplicateKeyError(
             f"The source has {count} key(s) of {list(key_columns)} with differing rows, and {how}, e.g. "
-            f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value tells the row to keep."
+            f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value marks the row to keep."
         )
 
 
@@ -232,7 +232,7 @@ def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None
     if changed:
         raise SchemaMismatchError(
             f"The type of {changed} would change, and Spark's catalog can add columns to a Parquet table but not "
-            "change them. Merge by the path of the table, then create the table anew at that path."
+            "change them. Merge by the path of the table, then create the table again at that path."
         )
 
 
@@ -253,5 +253,5 @@ def byte_size(argument: str, value: Any) -> int:
         unit = match[2].lower()
         size = int(float(match[1]) * (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]])
     if size is None or size < 1:
-        raise ArgumentError(f"{argument} is a size such as 256MB or 1GiB, or a number of bytes, not {value!r}.")
+        raise ArgumentError(f"{argument} must be a size such as 256MB or 1GiB, or a number of bytes, not {value!r}.")
     return size

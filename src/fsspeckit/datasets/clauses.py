@@ -299,7 +299,9 @@ def check_inserted(call: MergeCall, source: Sequence[str], target: Callable[[], 
         missing = [name for name in call.insert_columns if name not in given]
         if unnamed or missing:
             wrong = (
-                f"does not name {unnamed}, which the source has" if unnamed else f"names {missing}, which it has not"
+                f"does not name {unnamed}, which the source has"
+                if unnamed
+                else f"names {missing}, which it does not have"
             )
             raise ArgumentError(
                 f"Refused: INSERT ({', '.join(call.insert_columns)}) {wrong}. Inserted rows take every column of the "

@@ -210,7 +210,7 @@ class Conditions:
             )
         return Column(table == self.source.casefold(), node.name)
 
-    def _unknown(self, node: Any, why: str = "It is none that an option of a merge stands for") -> ArgumentError:
+    def _unknown(self, node: Any, why: str = "No option of a merge does the same") -> ArgumentError:
         return ArgumentError(f"Refused condition: {show(node)}. {why}. {_ADVICE}.")
 
 

@@ -18,11 +18,11 @@ from fsspeckit.datasets.conditions import Conditions, Dialect, first_line, liter
 Filters = list[list[tuple[str, str, Any]]]
 
 _WAYS_OUT = {
-    exp.Insert: "Append rows by fsspeckit.write_dataset(data, path).",
+    exp.Insert: "Append rows with fsspeckit.write_dataset(data, path).",
     exp.Update: "Give the new values as a source: MERGE INTO … WHEN MATCHED THEN UPDATE SET …",
-    exp.Select: "Read by fsspeckit.read(path), or with DuckDB: FROM read_parquet('…/**/*.parquet').",
-    exp.Create: "Create a data set by fsspeckit.write_dataset(data, path).",
-    exp.TruncateTable: "Remove all rows by fsspeckit.write_dataset(data, path, 'overwrite').",
+    exp.Select: "Read with fsspeckit.read(path), or with DuckDB: FROM read_parquet('…/**/*.parquet').",
+    exp.Create: "Create a data set with fsspeckit.write_dataset(data, path).",
+    exp.TruncateTable: "Remove all rows with fsspeckit.write_dataset(data, path, 'overwrite').",
 }
 _OPERATORS = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -82,7 +82,7 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
 def _hint(text: str) -> str:
     words = " ".join(text.upper().split())
     if "WITH SCHEMA EVOLUTION" in words:
-        return " Leave WITH SCHEMA EVOLUTION out, and pass on_schema_change='evolve'."
+        return " Leave out WITH SCHEMA EVOLUTION, and pass on_schema_change='evolve'."
     if "BY NAME" in words or "BY POSITION" in words:
         return " Write UPDATE SET * and INSERT *: columns are always matched by name."
     return ""

@@ -188,7 +188,7 @@ def _last_commit(head: Head | None) -> tuple[str, str] | None:
 
 def _parse(raw: Mapping[str, Any]) -> Head:
     if raw["format"] != _FORMAT:
-        raise ValueError(f"unknown format {raw['format']!r}, maybe of a newer version of fsspeckit")
+        raise ValueError(f"unknown format {raw['format']!r}, perhaps written by a newer version of fsspeckit")
     if raw["state"] not in get_args(State):
         raise ValueError(f"unknown state {raw['state']!r}")
     journal = _journal(raw["journal"]) if raw["state"] not in ("free", "leased") else None
@@ -225,7 +225,7 @@ def check_location(location: StoreLocation) -> None:
         if _is_visible(objects, head_key(folder)):
             raise TargetError(
                 f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
-                f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
+                f"({head_key(folder)}). Merge into that one; or, if it is no longer one, delete that object."
             )
     if objects not in CHECKED_BUCKETS:
         _check_conditional_writes(objects, location)

@@ -205,7 +205,7 @@ def _kept_warning(applier: ApplyJournal) -> str:
     return (
         f"{applier.staging} has a commit for another folder than the one that is now {location.shown}: that one was "
         f"{applier.journal.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was "
-        f"moved, move {posixpath.dirname(applier.staging)} to beside it, unless they still have one parent, and run "
+        f"moved, move {posixpath.dirname(applier.staging)} next to it, unless both still have the same parent, and run "
         f"`fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard {location.quoted}`"
         " removes what is left of it."
     )

@@ -69,7 +69,7 @@ def leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
 
     def visit(position: int, parents: list[bytes]) -> int:
         if position >= len(elements) or len(parents) > _MAX_DEPTH:
-            raise thrift.CorruptFile("its schema is no tree")
+            raise thrift.CorruptFile("its schema is not a tree")
         element = elements[position]
         children = thrift.field(element, SchemaElement.NUM_CHILDREN, thrift.I32, default=0)
         path = [*parents, thrift.field(element, SchemaElement.NAME, thrift.BINARY)] if position else parents

@@ -214,7 +214,7 @@ def _source_zone(
     if zone is None:
         raise SchemaMismatchError(
             f"Column {field.name!r} is {source.type} in the source, which has no time zone, and {field.type} in the "
-            "target, which holds instants. Name the zone of the source's times by source_timezone "
+            "target, which holds instants. Name the time zone of the source with source_timezone "
             "(--source-timezone), such as 'Europe/Berlin' or 'UTC', or cast the column."
         )
     return zone
@@ -320,7 +320,7 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
         advice += "" if extra else ", or name those to update (update_columns)"
     index = [name for name in missing if name.startswith("__index_level_")]
     if index and not options.some_columns:
-        advice = f"It is a row index that pandas stored. exclude_columns={index} keeps it, and leaves it null in new rows."
+        advice = f"It is a row index that pandas stored. exclude_columns={index} keeps it; new rows get null."
         return SchemaMismatchError(f"{' '.join(messages)} {advice}")
     alike = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
     rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in alike)
