@@ -293,7 +293,7 @@ def test_what_came_of_a_complete_is_looked_at(
         if wrong == "not done":
             assert fsspeckit.recover(url)[0].startswith("finished the commit")
         else:
-            with pytest.raises(CommitUnfinishedError, match=r"made other objects.*: 0 bytes.*No file was removed"):
+            with pytest.raises(CommitUnfinishedError, match=r"uploads into different objects.*: 0 bytes.*No file was removed"):
                 fsspeckit.recover(url)
             (said,) = fsspeckit.recover(url, discard=True)
             assert said.endswith("7 new file(s) removed again, no other file was changed")
