@@ -179,7 +179,8 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
         if types or (added and not job.only_types):
             footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
         # The path may name a partition column that the file does not store.
-        columns = tuple(n for n in shape.stored if n in job.footer.schema.names or n not in job.footer.partition)
+        only_in_path = job.footer.partition.keys() - {*job.footer.schema.names}
+        columns = tuple(name for name in shape.stored if name not in only_in_path)
         opened = OpenFile(
             location=location,
             shape=shape,

@@ -155,11 +155,12 @@ def mixed_types(schemas: Iterable[pa.Schema], common: pa.Schema) -> dict[str, tu
     {'n': (DataType(int32),)}
     """
     mixed: dict[str, list[pa.DataType]] = {}
+    types = {field.name: field.type for field in common}
     for file in schemas:
         for field in file:
-            if field.name not in common.names or field.type == common.field(field.name).type:
+            if field.type == types.get(field.name, field.type):
                 continue
-            dtype = arrays.plain_type(common.field(field.name).type)
+            dtype = arrays.plain_type(types[field.name])
             own = _with_all_fields(arrays.plain_type(field.type), dtype)
             if _with_short_offsets(own) != _with_short_offsets(dtype) and own not in mixed.setdefault(field.name, []):
                 mixed[field.name].append(own)
