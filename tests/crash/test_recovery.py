@@ -95,7 +95,9 @@ def test_another_data_set_under_the_old_name(tmp_path: Path) -> None:
     record(lake, done=1)
     lake.rename(moved)
     lake.mkdir()
-    with pytest.warns(UserWarning, match=r"commit for another folder.*left alone.*run `fsspeckit recover` on it where"):
+    with pytest.warns(
+        UserWarning, match=r"commit for another folder.*not changed.*run `fsspeckit recover` on it where"
+    ):
         lakes.merge(lake, ONE)
     assert lakes.holds(lake, {1000: "later"})
     lakes.merge(moved, ONE)  # the marker went with it, and its journal is found

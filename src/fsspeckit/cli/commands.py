@@ -203,7 +203,7 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
 @compact_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 def compact(command: CompactCommand, dry_run: bool) -> None:
-    """Write the small files of the data set TARGET anew as few large ones, partition by partition. No row changes."""
+    """Rewrite the small files of the data set TARGET as few large ones, partition by partition. No row changes."""
     from fsspeckit.report.compaction import CompactPlanView, CompactResultView
 
     io = command.dataset_io()

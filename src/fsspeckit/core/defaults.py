@@ -1,4 +1,4 @@
-"""What holds unless something else is asked for. Loads nothing, so that `fsspeckit --help` can show it at once."""
+"""Default values of options. Imports nothing, so that `fsspeckit --help` can show them at once."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None
     if changed:
         raise SchemaMismatchError(
             f"The type of {changed} would change, and Spark's catalog can add columns to a Parquet table but not "
-            "change them. Merge by the path of the table, then create the table anew at that path."
+            "change them. Merge by the path of the table, then create the table again at that path."
         )
 
 

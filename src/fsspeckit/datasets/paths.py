@@ -50,7 +50,7 @@ def file_format(location: Location) -> str:
 
 
 def expanded(path: str | os.PathLike[str], access: Access) -> list[str | os.PathLike[str]]:
-    """The files and folders that a pattern matches, sorted. A path that exists as it stands is no pattern.
+    """The files and folders that a pattern matches, sorted. A path that exists is not a pattern.
 
     `*`, `?` and `[…]` match within one name, `**` any folders.
     """

@@ -80,10 +80,10 @@ def _check_combination(strategy: MergeStrategy, options: Mapping[str, Any]) -> N
     for name in OPTIONS:
         reason = REFUSED.get((name, strategy.value))
         if name in given and reason and not (name == "sequence_by" and "on_duplicates" in given):
-            raise ArgumentError(f"{name} does not go with strategy={strategy.value!r}: {reason}. Leave it out.")
+            raise ArgumentError(f"{name} cannot be used with strategy={strategy.value!r}: {reason}. Leave it out.")
     for conflict in CONFLICTS:
         if conflict.option in given and (conflict.other in given) != conflict.needs:
-            verb = "needs" if conflict.needs else "does not go with"
+            verb = "needs" if conflict.needs else "cannot be used with"
             raise ArgumentError(f"{conflict.option} {verb} {conflict.other}: {conflict.reason}.")
 
 

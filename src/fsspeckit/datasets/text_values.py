@@ -53,7 +53,7 @@ def type_for(texts: pa.Array, dtype: pa.DataType) -> pa.DataType:
 
 
 def parse(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Text as values of a plain type. Blank text is null, unless the type is text. `BadText` names one that is none."""
+    """Text as values of a plain type, or `BadText`. Blank text is null, unless the type is text."""
     if arrays.family(dtype) == "text":
         return texts.cast(dtype)
     texts = pc.utf8_trim_whitespace(texts)

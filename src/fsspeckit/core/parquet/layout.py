@@ -314,7 +314,7 @@ def _check_categories(column: pa.ChunkedArray, name: str, index: pa.DataType) ->
     if len(column) > most and len(arrays.plain(column).drop_null().unique()) > most:
         raise SchemaMismatchError(
             f"Column {name!r} is a dictionary with indices of type {index}, and more than {most} different values "
-            "would be in one row group: pandas and PyArrow could not read the file. Write the data set anew with a "
+            "would be in one row group: pandas and PyArrow could not read the file. Rewrite the data set with a "
             "wider index type, or with plain values (write_dataset, mode='overwrite'). Nothing was changed."
         )
 

@@ -20,7 +20,7 @@ from fsspeckit.core.model import Footer, RowGroup
 FULL_ROWS = 100_000
 """A row group with fewer rows is encoded again, together with its neighbours."""
 FULL_BYTES = 32 << 20
-"""A row group of so many bytes before compression is full, whatever its rows, and so is one as large as the target."""
+"""A row group of so many bytes before compression is full, whatever its rows, and so is one as large as a file."""
 MAX_ROWS = defaults.ROW_GROUP_SIZE
 MAX_BYTES = 64 << 20
 """The most rows and bytes of a row group that is encoded."""
@@ -32,7 +32,7 @@ Reason = Literal["small files", "large file", "small row groups", "not sorted"]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Files of one partition that are written anew, in the order of their rows. `sort`: their rows are sorted."""
+    """Files of one partition that are rewritten together, in the order of their rows. `sort`: their rows are sorted."""
 
     files: tuple[Footer, ...]
     reason: Reason
@@ -62,7 +62,7 @@ def choose_bins(
     is_sorted: IsSorted | None = None,
     owner_of: Callable[[Footer], str] = lambda file: "",
 ) -> list[Bin]:
-    """The files to write anew, in bins that each become one file or more. `files` are sorted by path.
+    """The files to rewrite, in bins that each become one file or more. `files` are sorted by path.
 
     Files with another `owner_of` (owner, group and ACL) are not joined.
     """

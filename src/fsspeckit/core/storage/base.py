@@ -222,7 +222,7 @@ def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:
 
 
 def skipped_folder(name: str) -> bool:
-    """Hidden folders, `_temporary` and the like hold no data; `_column=value` does."""
+    """Hidden folders and those such as `_temporary` hold no data; `_column=value` does."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

@@ -139,7 +139,7 @@ class Handle:
         try:
             for handle in list(cls.open_ones):
                 cls.inherited.add(handle.folder)
-                with contextlib.suppress(OSError):  # the other handles are to be closed all the same
+                with contextlib.suppress(OSError):  # the other handles must be closed too
                     handle._forget()
         finally:
             cls.guard.release()

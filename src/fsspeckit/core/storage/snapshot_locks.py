@@ -67,7 +67,7 @@ def snapshot(root: str, timeout: float) -> Iterator[bool]:
 
 
 def _lock_snapshot(folders: list[Handle], timeout: float, deadline: float, is_nested: bool) -> bool:
-    """A writer that waits for a snapshot of this thread must not hold off a second one: both would wait for ever."""
+    """A writer that waits for a snapshot of this thread must not hold off a second one: both would wait forever."""
     for pause in _pauses():
         if not _set(folders, _READERS, fcntl.F_RDLCK):
             return False

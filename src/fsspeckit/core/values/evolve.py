@@ -17,7 +17,7 @@ from fsspeckit.core.values import arrays
 from fsspeckit.core.values.unify import is_variant, unify
 
 _INT64_DIGITS, _DOUBLE_DIGITS = 20, 17
-ADVICE = "write the data set anew (write_dataset, mode='overwrite')"
+ADVICE = "rewrite the data set (write_dataset, mode='overwrite')"
 
 
 def evolved_type(target: pa.DataType, source: pa.DataType, *, widen: bool = True, by_spark: bool = False) -> Any:

@@ -358,7 +358,7 @@ class Lookup:
         if not self._binary:
             probe = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
             is_sorted = not column.null_count and len(probe) > 0 and _is_sorted(probe)
-            if is_sorted or len(probe) < self.size:  # `index_in` makes its hash table anew each time
+            if is_sorted or len(probe) < self.size:  # `index_in` builds its hash table again each time
                 return self._search(column, probe, is_sorted)
         values = self._values if self._binary else pa.array(self._values, column.type)
         codes = pc.index_in(column, value_set=values).fill_null(-1)
