@@ -161,7 +161,7 @@ class PartitionPruner:
         source_keys: Iterable[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """Keep the files whose partition holds a row of the source, as far as the source tells.
+        """Keep the files whose partition holds a row of the source, as far as the source has the columns.
 
         A partition column that is not part of the key is compared where `source_keys`, as a table or as mappings, has
         it. Values in paths are read in the column's type of `partition_schema`, else of the source.

@@ -46,7 +46,7 @@ class Conflict:
 
 CONFLICTS = (
     Conflict("delete_values", "delete_column", "they are the values of that column that mean delete", needs=True),
-    Conflict("on_duplicates", "sequence_by", "it tells which row is the latest", needs=True),
+    Conflict("on_duplicates", "sequence_by", "it decides which row is the latest", needs=True),
     Conflict("exclude_columns", "update_columns", "one is the complement of the other"),
     Conflict("on_move", "update_columns", "a row that moves is written whole"),
     Conflict("on_move", "exclude_columns", "a row that moves is written whole"),

@@ -94,7 +94,7 @@ def plan_folder(location: DiskLocation) -> str | None:
 def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if it does not exist, and lock it.
 
-    Yields a function that tells whether the path still names the locked folder, and the folders that were made. Those
+    Yields a function that checks whether the path still names the locked folder, and the folders that were made. Those
     that are empty in the end are removed before the lock is released, since others may wait for it.
     """
     made: list[str] = []

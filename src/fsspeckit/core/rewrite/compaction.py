@@ -210,7 +210,7 @@ _NULL: _Value = (1,)
 
 
 def _range(groups: Sequence[RowGroup], column: str) -> tuple[_Value, _Value] | None:
-    """The least and the greatest value in some row groups; `None` if statistics do not tell."""
+    """The least and the greatest value in some row groups; `None` if statistics are missing."""
     bounds = [group.bounds.get(column) for group in groups if group.rows]
     known = [b for b in bounds if b is not None]
     if not known or len(known) < len(bounds):
@@ -229,7 +229,7 @@ def _sorted_files(
     ranges = [None if with_nan else _range(file.row_groups, column) for file in files]
     known = [(file, r) for file, r in zip(files, ranges, strict=True) if r is not None and file.rows]
     empty = [file for file in files if not file.rows]
-    if len(known) + len(empty) < len(files):  # statistics do not tell for one of them
+    if len(known) + len(empty) < len(files):  # statistics are missing for one of them
         rest = [file for file in files if file.rows]
         return ([*empty, *rest], []) if is_sorted(rest) else (empty, [rest])
     known.sort(key=lambda item: (*item[1], item[0].path))

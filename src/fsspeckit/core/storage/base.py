@@ -197,7 +197,7 @@ class Locks(Protocol):
     def lock(
         self, root: str, timeout: float, owner: Callable[[str], str]
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
-        """Lock a folder; yields a function that tells whether the path still names the locked folder."""
+        """Lock a folder; yields a function that checks whether the path still names it."""
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         """Take a folder for this process; `None` if a living process has it."""

@@ -31,7 +31,7 @@ def lock(root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Cal
     """Lock a folder, which is made if it is not there.
 
     The folders above are locked for sharing, as far as they can be: a writer of one of them writes here too.
-    Yields a function that tells whether the path still names the locked folder.
+    Yields a function that checks whether the path still names the locked folder.
     """
     deadline, held = time.monotonic() + timeout, None
     while held is None:

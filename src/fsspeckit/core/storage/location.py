@@ -246,7 +246,7 @@ def _resolved(path: str) -> str:
 
 
 def not_utf8_advice() -> str:
-    """What to do about names that Python cannot tell Arrow, or the system."""
+    """What to do about names that Python cannot pass to Arrow or the system."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return "Rename it."

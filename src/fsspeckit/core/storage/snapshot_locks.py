@@ -178,7 +178,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _holders(root: str, side: _Side) -> str:
-    """The processes that hold the lock, as far as the system tells: of an OFD lock it knows no process.
+    """The processes that hold the lock, as far as the system shows them: for an OFD lock it names no process.
 
     `/proc/<process>/fdinfo` shows the locks of open files, to their owner and to root.
     """
