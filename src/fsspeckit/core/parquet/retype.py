@@ -72,6 +72,8 @@ class NewColumns:
     added: Sequence[tuple[pa.Field, Footer | None]] = ()
 
     def of_schema(self, schema: pa.Schema) -> pa.Schema:
+        if not self.types and not self.added:
+            return schema
         fields = [f.with_type(self.types.get(f.name, f.type)) for f in schema]
         return pa.schema([*fields, *(field for field, _ in self.added)], schema.metadata)
 
