@@ -35,7 +35,8 @@ class Merge:
 
 @dataclass
 class Recorder:
-    """Records merges, writes and compactions that succeed. Two at the same time cannot be distinguished, so neither is recorded."""
+    """Records merges, writes and compactions that succeed. Two at the same time cannot be distinguished, so neither is
+    recorded."""
 
     folder: Path
     merges: list[Merge] = field(default_factory=list)
