@@ -421,6 +421,16 @@ def test_sort_by_a_column_that_some_files_lack(io: Any, tmp_path: Path) -> None:
     check_second_run(io, lake, sort_by=["at"])
 
 
+def test_sort_with_nan_that_statistics_leave_out(io: Any, tmp_path: Path) -> None:
+    """The bounds of these files do not overlap, and their rows are not in order."""
+    nan = float("nan")
+    columns = {"a.parquet": [nan, 1.0], "b.parquet": [2.0, 2.5], "c.parquet": [3.0, nan]}
+    lake = write_lake(tmp_path / "lake", {name: pa.table({"x": values}) for name, values in columns.items()})
+    io.compact(lake, sort_by="x")
+    assert [repr(row["x"]) for row in rows(lake)] == ["1.0", "2.0", "2.5", "3.0", "nan", "nan"]
+    check_second_run(io, lake, sort_by="x")
+
+
 def test_columns_that_cannot_be_sorted_by(io: Any, tmp_path: Path) -> None:
     lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": [1], "l": [[1]]})})
     with pytest.raises(ArgumentError, match="sort_by names 'other'"):

@@ -57,17 +57,13 @@ def rows_are_sorted(location: Location, sort_by: Sequence[str], files: Sequence[
     for file in files:
         with open_group_file(location, file) as opened:
             for number in range(len(file.row_groups)):
-                table = _plain(read_row_group(location, file.path, opened.file, number, sort_by))
+                table = arrays.plain_table(read_row_group(location, file.path, opened.file, number, sort_by))
                 if last is not None:
                     table = pa.concat_tables([last, table], promote_options="permissive")
                 if not _is_sorted(table, sort_by):
                     return False
                 last = table.slice(table.num_rows - 1) if table.num_rows else last
     return True
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
 
 
 def _is_sorted(table: pa.Table, sort_by: Sequence[str]) -> bool:
