@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -354,11 +355,13 @@ def history(
     listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
     if not listed and not _exists(target, storage_options):
         raise ArgumentError(f"{target} does not exist.")
-    if as_json:
-        fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
-        emit_json({"target": target, "commits": fields, **run_facts()})
-        return
-    click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
+    drops = keep is not None or older_than is not None
+    with reporting(f"Old commits to {target} are dropped") if drops else contextlib.nullcontext():
+        if as_json:
+            fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
+            emit_json({"target": target, "commits": fields, **run_facts()})
+        else:
+            click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
 @cli.command(short_help="Build the zip for Spark executors.")
