@@ -34,7 +34,7 @@ def keep(
 ) -> None:
     """Collect the old files and the record in the staging folder: hard links where possible, otherwise copies."""
     storage, folder = location.storage, posixpath.join(staging, FOLDER)
-    number = _next_number(location)
+    record_number = _next_number(location)
     storage.make_private_folder(folder, location.root)
     replaced = [(a.path, a.before) for a in journal.additions] + [(r.path, r.before) for r in journal.removals]
     kept = []
@@ -48,7 +48,7 @@ def keep(
         files = [replace(file, mtime_ns=0) for file in files]
     record = Record(
         commit=staging_folders.commit_of(staging),
-        number=number,
+        number=record_number,
         at=note.at,
         operation=note.operation,
         counts=note.counts,
