@@ -68,13 +68,13 @@ def choose_bins(
     """
     bins: list[Bin] = []
     for group in _joinable(files, owner_of):
-        kept = group
-        if sort_by:
+        kept, own = group, [name for name in sort_by if name in group[0].schema.names]  # nulls are in order
+        if own:
             assert is_sorted is not None
-            kept, unsorted = _sorted_files(group, sort_by, is_sorted)
+            kept, unsorted = _sorted_files(group, own, is_sorted)
             bins += [Bin(tuple(part), "not sorted", sort=True) for part in unsorted]
         for chosen in _bins(kept, target_size):
-            cut_unsorted = sort_by and chosen.reason == "large file" and not (is_sorted and is_sorted(chosen.files))
+            cut_unsorted = own and chosen.reason == "large file" and not (is_sorted and is_sorted(chosen.files))
             bins.append(replace(chosen, sort=True) if cut_unsorted else chosen)
     return sorted(bins, key=lambda chosen: chosen.files[0].path)
 
