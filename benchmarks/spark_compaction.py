@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench_spark import PACKAGES, cpu_seconds, fetched, session_conf, versions
+from bench_spark import PACKAGES, fetched, session_conf, versions
 from file_results import Part, Ratio
+from processes import cpu_seconds
 from spark_contenders import Delta, Iceberg, _Folder
 from spark_works import Counts, Work, make_lake
 
@@ -104,7 +105,8 @@ def main() -> None:
         ratios.append(Ratio(text, wall / their_wall, 1.0, cpu / their_cpu, f"{wall:.2f} s, {their_wall:.2f} s"))
         print(f"{text}: {ratios[-1].ratio:.2f}, {ratios[-1].cpu:.2f} of processor time ({ratios[-1].detail})")
     called = f"spark_compaction.py --files {options.files} --rows {options.rows} --rounds {options.rounds}"
-    Part("compaction with Spark", called, ratios, versions=versions(packages)).save()
+    whole = options.files >= 400 and options.rounds >= 3
+    Part("compaction with Spark", called, ratios, whole, versions=versions(packages)).save()
 
 
 if __name__ == "__main__":
