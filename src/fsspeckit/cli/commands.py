@@ -303,7 +303,7 @@ def recover(
             click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
-@cli.command(short_help="Undo the last merge, delete or write that was undoable.")
+@cli.command(short_help="Undo the last undoable merge, delete, write or compaction.")
 @click.argument("target")
 @lock_timeout_option
 @storage_option
