@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fsspeckit.cli.options import ENGINE_OPTIONS, Command, add_options, gathered, json_option, lock_timeout_option
+from fsspeckit.cli.options import ENGINE_OPTIONS, REPORT_OPTIONS, Command, add_options, gathered, lock_timeout_option
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
 
@@ -46,7 +46,7 @@ _OPTIONS = [
     ),
     lock_timeout_option,
     *ENGINE_OPTIONS,
-    json_option,
+    *REPORT_OPTIONS,
 ]
 
 

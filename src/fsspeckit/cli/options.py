@@ -208,16 +208,14 @@ _REWRITE_OPTIONS = [
     undoable_option,
     *TIMEZONE_OPTIONS,
 ]
-_REPORT_OPTIONS = [
-    json_option,
-    click.option(
-        "--html",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, writable=True),
-        callback=_check_html,
-        help="Also save the report as a web page.",
-    ),
-]
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    callback=_check_html,
+    help="Also save the report as a web page.",
+)
+REPORT_OPTIONS = [json_option, html_option]
 
 
 _MERGE_OPTIONS = [
@@ -253,7 +251,7 @@ _MERGE_OPTIONS = [
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
     *_REWRITE_OPTIONS,
-    *_REPORT_OPTIONS,
+    *REPORT_OPTIONS,
 ]
 _DELETE_OPTIONS = [
     click.argument("target"),
@@ -275,7 +273,7 @@ _DELETE_OPTIONS = [
     ),
     *ENGINE_OPTIONS,
     *_REWRITE_OPTIONS,
-    *_REPORT_OPTIONS,
+    *REPORT_OPTIONS,
 ]
 
 
