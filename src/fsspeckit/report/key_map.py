@@ -162,7 +162,7 @@ def _packed(folder: str, files: Sequence[PageFile], key_map: KeyMap, scale: Scal
 
 
 def _lines(bars: Sequence[Bar], most: int) -> tuple[list[list[Bar]], list[Bar]]:
-    """Bars on lines on which they do not overlap, and those for which there is no line; files that change come first."""
+    """Bars on lines on which they do not overlap, changes first, and the bars for which there is no line."""
     in_order = sorted(bars, key=lambda bar: (bar.left, bar.action in UNCHANGED, bar.right))
     lines, crowd = _fill(in_order, most)
     if not crowd:
