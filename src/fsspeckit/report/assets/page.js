@@ -79,6 +79,7 @@
   }
   search.addEventListener("input", filter);
   for (const box of boxes) box.addEventListener("change", filter);
+  table.classList.add("sortable");
   controls.hidden = false;
   filter();
 })();
