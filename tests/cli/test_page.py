@@ -152,7 +152,7 @@ def test_filter_and_sort(browser: Browser, pages: dict[str, dict[str, Any]], her
     assert visible_blocks() == 1
     assert browser.run("document.querySelector('.controls output').innerText") == "1 of 37 listed"
     assert len(search("no key matched")) == sum(f["reason"] == "no key matched" for f in files)
-    assert len(search("")) == 37 and visible_blocks() == 12
+    assert len(search("")) == 37 and visible_blocks() == 13
     browser.run("document.querySelector('input[value=prune]').click()")
     shown = browser.run(ROWS)
     assert len(shown) == sum(f["action"] != "prune" for f in files) == 4

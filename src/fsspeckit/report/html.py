@@ -17,7 +17,7 @@ from string import Template
 
 from fsspeckit import __version__
 from fsspeckit.core.reports import MergeResult
-from fsspeckit.report.content import Content, PageReport, PageTable, Record, content_of
+from fsspeckit.report.content import TOP, Content, PageReport, PageTable, Record, content_of
 from fsspeckit.report.elements import Child, Element, add, el, markup, table
 from fsspeckit.report.files import file_list
 from fsspeckit.report.key_map import draw
@@ -185,7 +185,8 @@ def _phases(phases: Mapping[str, float]) -> list[Element]:
 
 def _map(content: Content, target: str) -> list[Element]:
     """The map of key ranges, below the controls for it and for the list of files."""
-    drawn = draw(content.files, content.key_map, target) if content.key_map is not None else None
+    new_rows = {"" if folder == TOP else folder: rows for folder, rows, _ in content.places if rows}
+    drawn = draw(content.files, content.key_map, target, new_rows) if content.key_map is not None else None
     controls = [_controls(content)] if content.files else []
     return controls if drawn is None else [el("h2", "Map of the data set"), *controls, drawn]
 

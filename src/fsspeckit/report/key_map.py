@@ -91,16 +91,22 @@ class Block:
     actions: Mapping[str, int]
     lines: tuple[tuple[Bar, ...], ...]
     note: str
+    new_rows: str = ""
 
 
-def draw(files: Sequence[PageFile], key_map: KeyMap, target: str) -> Element | None:
-    """The map, or `None` if no file has a range."""
+def draw(files: Sequence[PageFile], key_map: KeyMap, target: str, new_rows: Mapping[str, str]) -> Element | None:
+    """The map, or `None` if no file has a range. `new_rows` are in words, by the folder that gets them."""
     spans = [span for span in key_map.ranges.values() if span is not None and span[0] is not None]
     source = key_map.source or ()
     scale = scale_of(value for span in (*spans, *source) for value in span)
     if scale is None or not spans:
         return None
     blocks = _narrowed(_blocks(files, key_map, scale, target))
+    folders = {block.folder for block in blocks}
+    blocks = [replace(block, new_rows=new_rows.get(block.folder.rstrip("."), "")) for block in blocks]
+    if len(new_rows) <= MAX_GROUPS:
+        added = (folder for folder in new_rows if folder and folder not in folders)
+        blocks += [Block(folder, {}, (), "", new_rows[folder]) for folder in added]
     marks = [(scale.place(lower), scale.place(upper)) for lower, upper in source]
     figure = el("figure", class_="map")
     add(
@@ -293,7 +299,7 @@ def _block(block: Block, with_marks: bool) -> Element:
         for action, n in _in_order(block.actions)
         if action in LABELS and action not in UNCHANGED
     ]
-    summary = ", ".join([count(files, "file"), *changes])
+    summary = ", ".join([*([count(files, "file")] if files else []), *changes, *filter(None, [block.new_rows])])
     label = el(
         "div",
         el("bdi", block.folder, class_="folder", dir="ltr") if block.folder else None,
