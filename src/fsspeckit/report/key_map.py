@@ -22,7 +22,7 @@ MAX_BARS = 2500
 WIDTH = 1000
 """The unit of the drawings, which are stretched to the width of the page."""
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_SHORT = 40
+TICK_LENGTH, VALUE_LENGTH = 40, 120
 CHANGES = ("rewrite", "rewritten", "inserted", "removed")
 UNCHANGED = ("prune", "preserved")
 _HEIGHTS = {"rewrite": 1.0, "rewritten": 1.0, "inserted": 1.0, "file": 0.8, "scan": 0.7, "guard": 0.7}
@@ -61,9 +61,14 @@ def scale_of(values: Iterable[Any]) -> Scale | None:
         return min(1.0, max(0.0, (float(value) - lower) / (upper - lower)))
 
     whole = all(isinstance(v, int) for v in edges)
-    return Scale(
-        place, lambda at: round(lower + at * (upper - lower)) if whole else lower + at * (upper - lower), False
-    )
+
+    def value(at: float) -> Any:
+        if at in (0.0, 1.0):
+            return edges[-1] if at else edges[0]
+        between = lower + at * (upper - lower)
+        return round(between) if whole else between
+
+    return Scale(place, value, False)
 
 
 def _rank(edges: Sequence[Any], why: str) -> Scale:
@@ -219,7 +224,7 @@ def span_text(span: KeySpan | None, type_name: str) -> str:
         return "no statistics"
     if span[0] is None:
         return "no values"
-    lower, upper = (key_value(value, type_name) for value in span)
+    lower, upper = (shortened(key_value(value, type_name), VALUE_LENGTH) for value in span)
     return lower if lower == upper else f"{lower} … {upper}"
 
 
@@ -254,16 +259,13 @@ def _joined(line: Sequence[Bar], narrow: float) -> tuple[Bar, ...]:
 
 def _axis(scale: Scale, key_map: KeyMap, marks: Sequence[KeySpan]) -> Element:
     """The values along the map, and where the keys of the source are."""
-    ends = TICKS if not scale.by_rank else (0.0, 1.0)
-    texts = [
-        _short(
-            key_value(
-                scale.value(at) if not isinstance(scale.value(at), float) else float(f"{scale.value(at):.6g}"),
-                key_map.type,
-            )
-        )
-        for at in ends
-    ]
+    ticks = (0.0, 1.0) if scale.by_rank else TICKS
+    first, *between, last = (scale.value(at) for at in ticks)
+    if key_map.type.startswith("timestamp"):
+        between = [value - value % _clock(last - first) for value in between]
+    texts = [_tick(value, key_map.type) for value in (first, *between, last)]
+    if len(set(texts)) < len(texts):
+        texts = list(dict.fromkeys([texts[0], texts[-1]]))
     strip = None
     if marks:
         strip = el(
@@ -276,8 +278,19 @@ def _axis(scale: Scale, key_map: KeyMap, marks: Sequence[KeySpan]) -> Element:
     return el("div", label, el("div", strip, values, class_="lines"), class_="block axis")
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+def _clock(nanoseconds: int) -> int:
+    """Days, minutes or seconds, whichever divide a time into enough parts."""
+    return next((unit for unit in (86400 * 10**9, 60 * 10**9, 10**9) if nanoseconds > 20 * unit), 1)
+
+
+def _tick(value: Any, type_name: str) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return shortened(key_value(value, type_name), TICK_LENGTH)
+
+
+def shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _block(block: Block, with_marks: bool) -> Element:
