@@ -59,10 +59,12 @@ def map_of_result(
     old = dict(zip(paths, file_spans(planned.target.files, column), strict=True))
     written = list(staged_footers)
     new = dict(zip((f.path for f in written), file_spans(Footers(written), column), strict=True))
-    # In a store no footer is read again: a file that only loses or replaces rows stays in its range.
     same_keys = planned.request.small_files == "new"
-    spans = [(s.path, new.get(s.staged, old.get(r.path) if same_keys else None)) for r in rewritten for s in r.staged]
-    spans += [(s.path, new.get(s.staged)) for s in inserted]
+    # In a store no footer is read again: a file that only loses or replaces rows stays in its range, and a new one has
+    # none.
+    known = new | {s.staged: old[r.path] for r in rewritten for s in r.staged if s.staged not in new and same_keys}
+    staged = [*(s for r in rewritten for s in r.staged), *inserted]
+    spans = [(s.path, known[s.staged]) for s in staged if s.staged in known]
     if planned.request.rewrite_mode != "full":
         replaced = {r.path for r in rewritten if r.staged or r.removed}
         spans += [(path, span) for path, span in old.items() if path not in replaced]

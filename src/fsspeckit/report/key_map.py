@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fsspeckit.core.key_map import MAX_FILES
 from fsspeckit.core.reports import KeyMap, KeySpan
 from fsspeckit.report.content import PageFile
 from fsspeckit.report.elements import Element, add, el
@@ -126,9 +127,11 @@ def _sentences(scale: Scale, key_map: KeyMap, files: Sequence[PageFile]) -> list
     said = [f"Keys are evenly spaced, in their order: {scale.why}."] if scale.by_rank and scale.why else []
     if key_map.source is None:
         said.append("Keys of the source are not marked: some are not numbers (NaN).")
-    missing = sum(f.path not in key_map.ranges for f in files if f.action != "removed")
+    there = [f for f in files if f.action != "removed"]
+    missing = sum(f.path not in key_map.ranges for f in there)
     if missing:
-        said.append(f"{count(missing, 'file')} of {count(len(files))} are not on the map.")
+        why = "it shows no more" if len(key_map.ranges) >= MAX_FILES else "their footers were not read again"
+        said.append(f"Not on the map are {count(missing)} of {count(len(there), 'file')}: {why}.")
     return said
 
 
