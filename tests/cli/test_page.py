@@ -301,3 +301,8 @@ def test_pages_of_writes_and_compactions(here: Path, call: Call) -> None:
     assert f'data-name="files_after"><strong>{said["files_after"]}</strong>' in text
     run = call("write", "new.parquet", "lake", "--json", "--html", "page.html")
     assert text != Path("page.html").read_text() and json.loads(run.stdout)["rows"] == 3
+
+
+def test_the_picture_in_the_documentation_is_small() -> None:
+    picture = Path(__file__).parents[2] / "docs/images/page.png"
+    assert picture.read_bytes()[1:4] == b"PNG" and picture.stat().st_size < 150_000, "make picture"

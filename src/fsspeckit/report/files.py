@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fsspeckit.core.reports import KeyMap
 from fsspeckit.report.content import PageFile
-from fsspeckit.report.elements import Element, add, el
+from fsspeckit.report.elements import Child, Element, add, el
 from fsspeckit.report.key_map import CHANGES, Scale, mini, scale_of, span_text
 from fsspeckit.report.summary import LABELS, count, relative, size
 
@@ -119,10 +119,14 @@ def _row(
         "size": el("td", "" if file.bytes is None else size(file.bytes), class_="n"),
     }
     if key_map is not None:
-        known = file.path in key_map.ranges
-        cells[f"range of {key_map.column}"] = el(
-            "td", span_text(span, key_map.type) if known else "not read", mini(span, scale, file.action), class_="range"
-        )
+        text = span_text(span, key_map.type) if file.path in key_map.ranges else "not read"
+        lower, dots, upper = text.partition(" … ")
+        values: list[Child] = [
+            el("span", lower, class_="value"),
+            dots,
+            el("span", upper, class_="value") if dots else None,
+        ]
+        cells[f"range of {key_map.column}"] = el("td", *values, mini(span, scale, file.action), class_="range")
     for head in heads:
         if head != "file":
             cells[head].set("data-head", head)
