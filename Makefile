@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-files bench-s3 bench-spark big trace picture wheel clean
+	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,7 +22,7 @@ $(READY): pyproject.toml
 		{ echo "fsspeckit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3,sql]' --group dev
 	@touch $@
 
 demo: $(READY) ## build a small sample lake, plan a merge, run it, show the result
@@ -114,6 +114,10 @@ bench-files: $(READY) ## compare compactions, schema changes, undo and readers w
 bench-s3: $(READY) ## compare a merge on an object store with deltalake
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python benchmarks/s3_ratio.py $(ARGS)
+
+bench-pipelines: $(READY) ## a daily batch, a stream with kills, a cluster that loses executors, 20,000 files; ARGS="--scale 0.1 --only daily"
+	@$(JAVA) && PYTHONPATH=benchmarks:tests $(BIN)/python -m pipelines.run $(ARGS)
+	$(BIN)/python benchmarks/report.py
 
 big: $(READY) ## merges far larger than the memory limit, with DuckDB and Spark
 	$(BIN)/python benchmarks/big_duckdb.py

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench_spark import PACKAGES, cpu_seconds, fetched, session_conf, versions
+from bench_spark import PACKAGES, fetched, session_conf, versions
 from file_results import Part, Ratio
+from processes import cpu_seconds
 from spark_contenders import Delta, Iceberg, _Folder
 from spark_works import Counts, Work, make_lake
 

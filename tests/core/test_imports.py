@@ -81,7 +81,7 @@ LAYERS = [
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
     {"key_map"},
-    {"compact", "merge", "merge_log", "results", "incremental"},
+    {"compact", "merge", "merge_log", "layout_hints", "results", "incremental"},
 ]
 
 

@@ -196,7 +196,7 @@ TIMEZONE_OPTIONS = [
         help="Time zone of SOURCE timestamps that do not have one, if those of TARGET do.",
     ),
 ]
-_REWRITE_OPTIONS = [
+REWRITE_OPTIONS = [
     click.option(
         "--replace",
         type=click.Choice(("in_place", "new_file")),
@@ -250,7 +250,7 @@ _MERGE_OPTIONS = [
     *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
-    *_REWRITE_OPTIONS,
+    *REWRITE_OPTIONS,
     *REPORT_OPTIONS,
 ]
 _DELETE_OPTIONS = [
@@ -272,7 +272,7 @@ _DELETE_OPTIONS = [
         "numbers, ISO dates or text.",
     ),
     *ENGINE_OPTIONS,
-    *_REWRITE_OPTIONS,
+    *REWRITE_OPTIONS,
     *REPORT_OPTIONS,
 ]
 

@@ -21,7 +21,7 @@ from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
 from fsspeckit.datasets.paths import expanded, file_format
-from fsspeckit.datasets.sources import chained, is_paths, path_reader
+from fsspeckit.datasets.sources import chained, is_paths, path_reader, to_reader
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,6 +77,21 @@ def prepared(data: Any, access: Access) -> Any:
     if kind in _WAYS_OUT:
         raise ArgumentError(f"Cannot read a source of type {kind}. {_WAYS_OUT[kind]}")
     return data
+
+
+def source_columns(data: Any, access: Access) -> tuple[Any, list[str]]:
+    """The source, still unread, and the names of its columns."""
+    data = prepared(data, access)
+    if isinstance(data, (PandasFrame, Files)):
+        return data, list(data.typed(lambda name: None).schema.names)
+    if is_paths(data):
+        return data, list(to_reader(data, access).schema.names)
+    if isinstance(schema := getattr(data, "schema", None), pa.Schema):
+        return data, list(schema.names)
+    if isinstance(columns := getattr(data, "columns", None), (list, tuple)):  # Polars, DuckDB, Spark
+        return data, [str(name) for name in columns]
+    data = to_reader(data, access)
+    return data, list(data.schema.names)
 
 
 @dataclass(frozen=True)

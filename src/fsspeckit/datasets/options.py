@@ -200,6 +200,13 @@ class AnyWriteOptions(WriteDatasetOptions, total=False):
     """DuckDB: a query that returns the source, instead of `data`."""
 
 
+SAID_BY_STATEMENTS = (
+    "strategy",
+    "key_columns",
+    *sorted(RowChangeOptions.__optional_keys__ - {"on_duplicates", "on_move"}),
+)
+"""Arguments of `merge` that a MERGE statement says itself."""
+
 # What other libraries, and the command line, call these arguments.
 _PARAMETERS = ("key_columns", "partition_columns", "strategy", "path", "data")
 _OTHER_NAMES = {

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 
 from fsspeckit.core.commit.readers import consistent_files
 from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import value_array
 from fsspeckit.core.errors import TargetChangedError
 from fsspeckit.core.model import FileInfo, Footer
@@ -58,6 +59,13 @@ def scan_dataset(
 ) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
     return _scan(location, existing_files(location), columns, filter, readahead)
+
+
+def column_names(location: Location) -> list[str]:
+    """The columns of a data set, stored ones and those of its paths; none if it does not exist."""
+    footers = read_footers(location, list_files(location), ())
+    stored = unify_footers(footers) if footers else pa.schema([])
+    return [*stored.names, *(partition.name for partition in path_fields(footers, stored))]
 
 
 def _scan(
