@@ -38,8 +38,10 @@ def test_a_joined_and_shuffled_merge(
 
 
 @pytest.mark.slow
-def test_20_000_files(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
+def test_20_000_files(spark: Any, io: SparkDatasetIO, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Executors read the footers. What it costs is in benchmarks/pipelines."""
+    if not request.config.getoption("--wide"):
+        pytest.skip("takes a minute or two: make torture")
     files, table = 20_000, pa.table({"id": [0, 1], "x": ["old", "old"]})
     for number in range(files):
         folder = tmp_path / "lake" / f"day={number % 50}"
