@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import file_results
 import results
 from chart import draw, seconds, times
 from goals import outcomes
@@ -163,7 +164,7 @@ def main() -> None:
         "Written by `make bench` (`benchmarks/report.py`) from `benchmarks/results`; not by hand.",
         "",
     ]
-    lines = [line for suite in suites for line in section(suite)]
+    lines = [line for suite in suites for line in section(suite)] + file_results.section(file_results.load())
     (HERE / "RESULTS.md").write_text("\n".join(head + lines).rstrip() + "\n", encoding="utf-8")
     suites = [suite for suite in suites if suite.suite in QUOTED]
     for suite in suites:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark import SparkDatasetIO as SparkDatasetIO
     from fsspeckit.maintenance import compact, plan_compact
     from fsspeckit.report.inspection import Inspection, inspect
+    from fsspeckit.statements import plan_sql, sql
 
 __all__ = [
     "ArgumentError",
@@ -94,10 +95,12 @@ __all__ = [
     "plan",
     "plan_compact",
     "plan_delete",
+    "plan_sql",
     "plan_write",
     "read",
     "recover",
     "snapshot",
+    "sql",
     "undo",
     "write_dataset",
 ]
@@ -115,6 +118,7 @@ _MODULES = {
         "api",
     ),
     **dict.fromkeys(("compact", "plan_compact"), "maintenance"),
+    **dict.fromkeys(("plan_sql", "sql"), "statements"),
     **dict.fromkeys(("history", "snapshot", "undo"), "commits"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),

@@ -26,6 +26,7 @@ from fsspeckit.cli.options import (
 )
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.cli.sql_options import SqlCommand, sql_options
 from fsspeckit.cli.version import version_option
 from fsspeckit.cli.write_options import WriteCommand, write_options
 
@@ -95,6 +96,23 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
     started = time.perf_counter()
     result = io.delete(command.target, **arguments)
     _report_result(command, result, time.perf_counter() - started, f"The delete from {command.target} is done")
+
+
+@cli.command(short_help="Run a MERGE or DELETE statement.")
+@sql_options
+@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+def sql(command: SqlCommand, dry_run: bool) -> None:
+    """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
+
+    Statements that are not exactly a merge with some options are refused, with the clause that is not.
+    """
+    command, call = command.prepared()
+    if dry_run:
+        _report_plan(command, call.plan(command.dataset_io()))
+        return
+    started = time.perf_counter()
+    result = call.run(command.dataset_io())
+    _report_result(command, result, time.perf_counter() - started, f"The statement on {command.target} is done")
 
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")

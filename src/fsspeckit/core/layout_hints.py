@@ -105,8 +105,8 @@ def _rows_below(values: Numbers, lower: Numbers, upper: Numbers, rows: Numbers) 
     slopes = np.cumsum(np.concatenate([rows / width, -rows / width])[order])
     corners = corners[order]
     heights = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(corners))])
-    below: Numbers = np.clip(np.interp(values, corners, heights), 0, rows.sum())
-    return below
+    found: Numbers = np.clip(np.interp(values, corners, heights), 0, rows.sum())
+    return found
 
 
 def _as_numbers(values: Sequence[Any]) -> Numbers | None:

@@ -219,6 +219,12 @@ class LocalStorage(Disk):
     def take_rights(self, neighbour: str, target: str, folder: str) -> bool:
         return rights.take_rights(neighbour, target, folder)
 
+    def owner_of(self, path: str) -> str:
+        return rights.owner_of(path)
+
+    def copy_common_mode(self, sources: Sequence[str], target: str) -> None:
+        rights.copy_common_rights(sources, target)
+
     def check_replaceable(self, paths: Iterable[str]) -> None:
         rights.check_replaceable(paths)
 

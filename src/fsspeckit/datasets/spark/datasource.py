@@ -12,6 +12,7 @@ merges them on executors.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ from fsspeckit.datasets.spark.columns import check_storable, collations, nullabl
 from fsspeckit.datasets.spark.datasource_options import ParsedOptions, parse_read_options, parse_write_options
 from fsspeckit.datasets.spark.files import Files, open_files, spark_batches
 from fsspeckit.datasets.spark.task_output import OutputFolder, TaskOutput, read_outputs
+
+log = logging.getLogger("fsspeckit.spark")
 
 # PyArrow holds the keys in memory, with an index of about three times their size; DuckDB does not.
 MAX_KEY_BYTES = 256 << 20
@@ -258,6 +261,18 @@ class StreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
         with message_first():
             self._target.merge(_outputs(messages), Batch(stream, batchId))
         self._target.folder.remove_leftovers(at_once=True)
+        every = self._target.options.compact_every
+        if every is not None and (batchId + 1) % every == 0:
+            self._compact(batchId)
+
+    def _compact(self, batch_id: int) -> None:
+        """The batch is committed, so no error of the compaction may fail it."""
+        options = self._target.options
+        timeouts = {name: value for name, value in options.arguments.items() if name == "lock_timeout"}
+        try:
+            dataset_io(options.engine).compact(options.path, **timeouts)
+        except Exception:
+            log.warning("%s was not compacted after batch %d", options.path, batch_id, exc_info=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._target.folder.remove_leftovers(at_once=True)
