@@ -65,8 +65,9 @@ test-s3: $(READY) ## all object store tests, on SeaweedFS and moto; SERVER=http:
 	@$(JAVA) && $(GATEWAY) && FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
 		-p s3.conftest --place=s3 --engines=pyarrow,duckdb,spark --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
 
-torture: $(READY) ## a stream killed ten times, a source larger than the driver, four threads that merge fifty times, 3,000 examples of the property test
-	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py tests/spark/test_threads.py --kills=10 --wide --rounds=50 $(ARGS)
+torture: $(READY) ## streams killed ten times and of 100 batches, sources larger than the driver, 20,000 files, four threads that merge fifty times, 3,000 examples of the property test
+	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py tests/spark/test_threads.py \
+		tests/spark/test_table_stream.py tests/spark/test_settings.py --kills=10 --batches=100 --wide --rounds=50 $(ARGS)
 	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
 
 soak: $(READY) ## random merges with all engines, killed and recovered, compared with a model; MINUTES=10

@@ -78,6 +78,25 @@ def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> Non
     assert "**A try, not a measurement.**" in section and "| 1.02 | **not met** |" in section
 
 
+def test_pipelines_have_a_section_and_no_chart(suite: Suite, tmp_path: Path) -> None:
+    """Contenders that were not given a work have no figure there; README quotes the others only."""
+    suite.save()
+    names = ["fsspeckit, Spark", "fsspeckit, Spark, executors killed", "dynamic partition overwrite"]
+    pipelines = Suite("pipelines", names[:1], names[2], {"daily": "60 days", "cluster": "2"}, dict.fromkeys(names, "x"))
+    pipelines.rows = [Row("daily", names[0], 1.0, 2.0, 300.0, 3), Row("daily", names[2], 2.5, 4.0, None, 3)]
+    pipelines.rows += [Row("cluster", names[0], 2.0, rounds=1), Row("cluster", names[1], 3.0, None, None, 1, "2 kills")]
+    pipelines.whole = False
+    pipelines.save()
+    report.main()
+    section = (tmp_path / "RESULTS.md").read_text().partition("## Pipelines on Spark")[2]
+    assert (
+        "| daily | 1.00 s | – | 2.50 s (2.50×) |" in section and "| cluster | 2.00 s | 3.00 s (1.50×) | – |" in section
+    )
+    assert "- cluster, fsspeckit, Spark, executors killed: 2 kills." in section and "<picture>" not in section
+    assert "daily" not in (tmp_path / "README.md").read_text()
+    assert not list(tmp_path.glob("chart-pipelines*"))
+
+
 def test_without_results_there_is_no_report(suite: Suite) -> None:
     with pytest.raises(SystemExit, match="`make bench` measures first"):
         report.main()
