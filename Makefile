@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel clean
+	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -93,7 +93,7 @@ format: $(READY) ## format and fix with ruff
 hooks: $(READY) ## install a Git hook that runs check before every commit
 	$(BIN)/python -m pre_commit install
 
-bench: $(READY) ## compare with other programs, and update benchmarks/RESULTS.md and README; ARGS="--works tiny --rounds 2 --scale 0.1"
+bench: $(READY) ## compare with other programs, and update benchmarks/RESULTS.md and docs/performance.md; ARGS="--works tiny --rounds 2 --scale 0.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	scripts/peer-venv
 	$(BIN)/python benchmarks/local.py $(ARGS)
@@ -132,6 +132,12 @@ picture: $(READY) ## draw docs/images/page.png: the page of the demo's plan, in 
 
 wheel: $(READY) ## build the wheel, install it into an empty environment and run a merge
 	scripts/build-wheel
+
+docs: $(READY) ## build the documentation as a web site in build/site; every warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	$(BIN)/python scripts/docs_pages.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open build/site/index.html"
 
 clean: ## remove the environment and caches
 	rm -rf .venv .venv-* .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-"""What `make bench` writes comes from its results, all of it, and a try does not get into README.
+"""What `make bench` writes comes from its results, all of it, and a try does not get into docs/performance.md.
 
 Every goal is about a work and contenders that exist, and the rows that the works expect are those that a merge leaves.
 """
@@ -30,8 +30,8 @@ from results import Row, Suite
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(report, "HERE", tmp_path)
-    (tmp_path / "README.md").write_text(f"before\n{report.START}\nold figures\n{report.END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["report.py", "--readme", str(tmp_path / "README.md")])
+    (tmp_path / "page.md").write_text(f"before\n{report.START}\nold figures\n{report.END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["report.py", "--page", str(tmp_path / "page.md")])
     ours = ["fsspeckit, PyArrow", "fsspeckit, DuckDB"]
     names = [*ours, "delta-rs, streamed", "delta-rs, pruned", "PyIceberg"]
     suite = Suite("local", ours, "PyArrow read+write", {"tiny": "a <few> rows"}, dict.fromkeys(names, "merges"))
@@ -44,18 +44,18 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
 def test_the_best_of_a_family_is_quoted_and_a_second_report_changes_nothing(suite: Suite, tmp_path: Path) -> None:
     suite.save()
     report.main()
-    once = (tmp_path / "README.md").read_text()
+    once = (tmp_path / "page.md").read_text()
     assert "| tiny | 0.020 s | 0.040 s (2.00×) | – |" in once
     assert once.startswith("before\n") and once.endswith("\nafter\n") and "old figures" not in once
     report.main()
-    assert (tmp_path / "README.md").read_text() == once
+    assert (tmp_path / "page.md").read_text() == once
 
 
-def test_a_try_says_so_and_leaves_the_readme_alone(suite: Suite, tmp_path: Path) -> None:
+def test_a_try_says_so_and_leaves_the_page_alone(suite: Suite, tmp_path: Path) -> None:
     suite.whole, suite.scale = False, 0.05
     suite.save()
     report.main()
-    assert "old figures" in (tmp_path / "README.md").read_text()
+    assert "old figures" in (tmp_path / "page.md").read_text()
     assert "**A try, not a measurement: scale 0.05" in (tmp_path / "RESULTS.md").read_text()
     assert "not run: too slow" in (tmp_path / "RESULTS.md").read_text()
 
