@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,15 @@ def test_the_page_about_rows_explains_every_option() -> None:
     headings = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
     missing = [name for name in row_options.OPTIONS if not any(f"`{name}`" in heading for heading in headings)]
     assert missing == []
+
+
+@pytest.mark.slow
+def test_the_page_about_sql_runs(tmp_path: Path) -> None:
+    """In a process of its own, because Spark never leaves the folder in which it was started."""
+    code = f"import test_readme, pathlib; test_readme.run_all(pathlib.Path({str(ROOT / 'docs/sql.md')!r}))"
+    environment = {**os.environ, "PATH": test_readme.activated_path(), "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("page", ["sources.md", "command-line.md"])
