@@ -9,6 +9,7 @@ from typing import Literal
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
@@ -166,7 +167,7 @@ def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, 
         updated=counts.updated,
         deleted=counts.deleted,
         files=tuple(_file_plans(location, planned, touched)),
-        hints=(*_type_hints(planned, brought_along), *_hints(planned)),
+        hints=(*_type_hints(planned, brought_along), *_hints(planned), *layout_hints(location.shown, planned)),
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
         retyped_columns=_retyped_columns(planned),

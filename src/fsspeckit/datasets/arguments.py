@@ -44,6 +44,12 @@ def undoable(options: Mapping[str, Any]) -> bool:
     return is_undoable
 
 
+def batch_interval(compact_every: Any) -> int | None:
+    if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
+        raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
+    return compact_every
+
+
 def row_limit(options: Mapping[str, Any]) -> int | None:
     limit: Any = options.get("max_removed_rows")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
@@ -123,4 +129,5 @@ def compact_request(options: Mapping[str, Any]) -> CompactRequest:
         sort_by=validate.column_names("sort_by", options.get("sort_by")) or (),
         partitions=None if partitions is None else tuple(partitions),
         lock_timeout=timeout(options),
+        undoable=undoable(options),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.ipc
 
+from fsspeckit.core.engine import Untyped
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
@@ -94,7 +95,7 @@ def source_columns(data: Any, access: Access) -> tuple[Any, list[str]]:
 
 
 @dataclass(frozen=True)
-class PandasFrame:
+class PandasFrame(Untyped):
     """A pandas frame. Its index is left out, but for levels with names: they are columns."""
 
     frame: Any
@@ -124,7 +125,7 @@ class PandasFrame:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Untyped):
     """Files of which some are not Parquet."""
 
     locations: tuple[tuple[Path, Location, str], ...]

@@ -170,6 +170,8 @@ class CompactOptions(TypedDict, total=False):
     """Only these partitions: `[{"day": "2026-01-01"}]`."""
     lock_timeout: float
     """Seconds to wait for another writer."""
+    undoable: bool
+    """Keep the old files, so that `fsspeckit.undo` can put them back. The compaction is then one commit."""
 
 
 class EngineOptions(TypedDict, total=False):

@@ -125,6 +125,8 @@ class MergeInto:
             raise ArgumentError(_NEEDS) from None
         from fsspeckit.datasets.spark.io import SparkDatasetIO
 
+        if not self.clauses:
+            raise ArgumentError("The merge has no clause. Add one, such as whenMatched().updateAll().")
         statement = parse_statement(self.sql)
         assert isinstance(statement, MergeStatement)
         said = [name for name in self.options if name in SAID_BY_STATEMENTS]
