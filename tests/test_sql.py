@@ -161,7 +161,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     UPDATE: {"strategy": "update"},
     INSERT: {"strategy": "insert"},
     UPDATE + INSERT: {"strategy": "upsert"},
-    "WHEN MATCHED THEN UPDATE ALL BY NAME WHEN NOT MATCHED BY TARGET THEN INSERT ALL BY NAME;": {"strategy": "upsert"},
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED BY TARGET THEN INSERT *;": {"strategy": "upsert"},
     "WHEN MATCHED THEN DELETE": {"strategy": "delete"},
     "WHEN MATCHED AND s.ts >= t.ts OR t.ts IS NULL THEN DELETE": {"strategy": "delete", "sequence_by": ["ts"]},
     "WHEN MATCHED THEN DO NOTHING " + INSERT: {"strategy": "insert"},
@@ -201,6 +201,17 @@ def test_accepted_clauses(clauses: str) -> None:
     call = statement.call
     assert {"strategy": call.strategy, **call.options} == ACCEPTED[clauses]
     assert type(call.options.get("delete_values", [None])[0]) is type(ACCEPTED[clauses].get("delete_values", [None])[0])
+
+
+def test_snowflakes_by_name() -> None:
+    """Older versions of sqlglot do not know it: then it is refused, with what to write."""
+    clauses = "WHEN MATCHED THEN UPDATE ALL BY NAME WHEN NOT MATCHED THEN INSERT ALL BY NAME"
+    try:
+        statement: Any = parse_statement(ON.format(lake="lake") + clauses)
+    except fsspeckit.ArgumentError as error:
+        assert "Write UPDATE SET * and INSERT *: columns are always matched by name." in str(error)
+    else:
+        assert (statement.call.strategy, statement.call.options) == ("upsert", {})
 
 
 @pytest.mark.parametrize(

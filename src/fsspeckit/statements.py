@@ -92,7 +92,7 @@ def parsed(statement: str) -> MergeStatement | DeleteStatement:
     except ModuleNotFoundError as error:
         if error.name != "sqlglot":
             raise
-        raise ArgumentError("SQL needs sqlglot, which is not installed. Run: pip install 'sqlglot>=30,<31'") from None
+        raise ArgumentError("SQL needs sqlglot, which is not installed. Run: pip install 'sqlglot>=29,<31'") from None
     return parse_statement(statement)
 
 

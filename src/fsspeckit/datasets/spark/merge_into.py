@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.clauses import MergeCall
     from fsspeckit.datasets.spark.io import SparkDatasetIO
 
-_NEEDS = "merge_into needs sqlglot, which is not installed. Run: pip install 'sqlglot>=30,<31'"
+_NEEDS = "merge_into needs sqlglot, which is not installed. Run: pip install 'sqlglot>=29,<31'"
 
 
 def merge_into(
