@@ -10,7 +10,7 @@ JAVA = export JAVA_HOME="$$(scripts/java-home)"
 unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
-.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
+.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-dbt test-readers test-s3 torture soak fuzz check format hooks \
 	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel docs clean
 .DEFAULT_GOAL := help
 
@@ -53,6 +53,9 @@ test-spark-versions: $(READY) ## the Spark tests with Spark 3.5, 4.0, 4.1 and th
 	@$(JAVA) && failed="" && for version in $(or $(VERSIONS),3.5 4.0 4.1 newest); do \
 		echo "Spark $$version" && scripts/test-spark $$version $(ARGS) || failed="$$failed $$version"; done; \
 		test -z "$$failed" || { echo "Failed with Spark:$$failed"; exit 1; }
+
+test-dbt: ## the dbt project in examples/dbt, with dbt-core and dbt-duckdb in an environment of its own
+	scripts/test-dbt $(ARGS)
 
 test-readers: $(READY) ## the files and lakes of the conformance suite, read by DuckDB, Polars, DataFusion and Spark; KEEP=folder, ARGS="--minutes 15"
 	folder=$${KEEP:-$$(mktemp -d)} && $(BIN)/python -m pytest tests/conformance --engines=pyarrow,duckdb --readers=all \
