@@ -245,7 +245,7 @@ def refuse_nested_heads(location: StoreLocation) -> None:
         if posixpath.basename(folder).startswith(HOME):
             raise TargetError(
                 f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
-                "none any more, delete that folder. Nothing was changed."
+                "no longer one, delete that folder. Nothing was changed."
             )
 
 

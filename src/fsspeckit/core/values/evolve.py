@@ -166,7 +166,7 @@ def advice_for_value(source: pa.DataType, target: pa.DataType, *, fixed: bool, e
 
 
 def check_new_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse new columns that Spark and DuckDB could not tell from others."""
+    """Refuse new columns that Spark and DuckDB could not distinguish from others."""
     by_lower: dict[str, str] = {}
     for name in (*known, *names):
         other = by_lower.setdefault(name.lower(), name)
