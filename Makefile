@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-files bench-s3 bench-spark bench-pipelines big trace wheel clean
+	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -125,6 +125,9 @@ big: $(READY) ## merges far larger than the memory limit, with DuckDB and Spark
 
 trace: $(READY) ## count the files and functions of a two-row upsert, and the lines of each package
 	@$(JAVA) && $(BIN)/python scripts/trace_merge.py $(ARGS)
+
+picture: $(READY) ## draw docs/images/page.png: the page of the demo's plan, in Debian's Chromium
+	PYTHONPATH=tests $(BIN)/python scripts/page_picture.py $(ARGS)
 
 wheel: $(READY) ## build the wheel, install it into an empty environment and run a merge
 	scripts/build-wheel

@@ -80,6 +80,7 @@ LAYERS = [
     {"engine"},
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
+    {"key_map"},
     {"compact", "merge", "merge_log", "layout_hints", "results", "incremental"},
 ]
 
