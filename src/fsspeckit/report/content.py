@@ -9,6 +9,7 @@ from datetime import datetime
 from fsspeckit.core.reports import (
     CompactPlan,
     CompactResult,
+    FilePlan,
     KeyMap,
     MergeFileMetadata,
     MergePlan,
@@ -130,15 +131,23 @@ def _of_plan(plan: MergePlan, target: str) -> Content:
                 f.action,
                 f.rows,
                 f.bytes,
-                f"{f.reason}; {count(f.scanned_row_groups)} of {count(f.row_groups, 'row group')} read"
-                if f.scanned_row_groups
-                else f.reason,
+                _reason(f),
                 (("updated", f.updated_rows), ("deleted", f.deleted_rows), ("skipped", f.skipped_rows)),
             )
             for f in plan.files
         ),
         key_map=plan.key_map,
     )
+
+
+def _reason(file: FilePlan) -> str:
+    changed = getattr(file, "changed_rows", None)
+    parts = [file.reason]
+    if changed is not None and changed != file.updated_rows:
+        parts.append(f"{count(changed)} with other values")
+    if file.scanned_row_groups:
+        parts.append(f"{count(file.scanned_row_groups)} of {count(file.row_groups, 'row group')} read")
+    return "; ".join(parts)
 
 
 def _columns(plan: MergePlan) -> list[str]:

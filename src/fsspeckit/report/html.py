@@ -171,9 +171,9 @@ def _phases(phases: Mapping[str, float]) -> list[Element]:
     if not phases:
         return []
     words = [(name, seconds, f"{name} {seconds:.2f} s") for name, seconds in phases.items()]
-    parts = [(f"p{number}", seconds, text) for number, (_, seconds, text) in enumerate(words)]
+    parts = [(f"p{number % 7}", seconds, text) for number, (_, seconds, text) in enumerate(words)]
     legend = [
-        el("li", el("span", class_=f"dot p{number}"), f"{name} ", el("b", f"{seconds:.2f} s"))
+        el("li", el("span", class_=f"dot p{number % 7}"), f"{name} ", el("b", f"{seconds:.2f} s"))
         for number, (name, seconds, _) in enumerate(words)
     ]
     return [
