@@ -22,6 +22,7 @@ import spark_works
 import works
 from chart import draw
 from contenders import Contender, DuckDB, OursDuckDB, OursPyArrow, Polars
+from file_results import Part, Ratio
 from results import Row, Suite
 
 
@@ -57,6 +58,24 @@ def test_a_try_says_so_and_leaves_the_readme_alone(suite: Suite, tmp_path: Path)
     assert "old figures" in (tmp_path / "README.md").read_text()
     assert "**A try, not a measurement: scale 0.05" in (tmp_path / "RESULTS.md").read_text()
     assert "not run: too slow" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> None:
+    """Each benchmark replaces its own part."""
+    suite.save()
+    Part("undo", "undo_cost.py 2", [Ratio("a merge", 1.5, 1.02)], whole=False).save()
+    Part("compaction", "compaction.py", [Ratio("joined", 1.25, 1.5, 0.9, "2.0 s")], whole=True).save()
+    Part("undo", "undo_cost.py 10", [Ratio("a merge", 1.01, 1.02), Ratio("more", None, 1)], whole=True).save()
+    report.main()
+    text = (tmp_path / "RESULTS.md").read_text()
+    _, _, section = text.partition("## Compaction, schema changes, undo, readers")
+    assert section.index("### Compaction") < section.index("### Undo") and "A try" not in section
+    assert "| joined | 1.25 | 0.90 | 1.5 | met | 2.0 s |" in section
+    assert "| a merge | 1.01 | – | 1.02 | met |" in section and "| more | – | – | 1 | not measured |" in section
+    Part("undo", "undo_cost.py 2", [Ratio("a merge", 1.5, 1.02)], whole=False).save()
+    report.main()
+    section = (tmp_path / "RESULTS.md").read_text().partition("### Undo")[2]
+    assert "**A try, not a measurement.**" in section and "| 1.02 | **not met** |" in section
 
 
 def test_without_results_there_is_no_report(suite: Suite) -> None:

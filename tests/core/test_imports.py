@@ -149,7 +149,7 @@ def test_only_the_commit_knows_the_names_of_its_folders() -> None:
 
 
 def test_cached_properties_have_no_lock() -> None:
-    """That of Python 3.11 would be held for ever in a process that is forked while another thread computes one."""
+    """That of Python 3.11 would be held forever in a process that is forked while another thread computes one."""
     of_functools = re.compile(r"from functools import .*cached_property|functools\.cached_property")
     users = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if of_functools.search(path.read_text())}
     assert users == {"core/parallel.py"}

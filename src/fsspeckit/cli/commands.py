@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -218,7 +219,7 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
 @compact_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 def compact(command: CompactCommand, dry_run: bool) -> None:
-    """Write the small files of the data set TARGET anew as few large ones, partition by partition. No row changes."""
+    """Rewrite the small files of the data set TARGET as few large ones, partition by partition. No row changes."""
     from fsspeckit.report.compaction import CompactPlanView, CompactResultView
 
     io, started = command.dataset_io(), time.perf_counter()
@@ -304,7 +305,7 @@ def recover(
             click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
-@cli.command(short_help="Undo the last merge, delete or write that was undoable.")
+@cli.command(short_help="Undo the last undoable merge, delete, write or compaction.")
 @click.argument("target")
 @lock_timeout_option
 @storage_option
@@ -356,11 +357,13 @@ def history(
     listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
     if not listed and not _exists(target, storage_options):
         raise ArgumentError(f"{target} does not exist.")
-    if as_json:
-        fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
-        emit_json({"target": target, "commits": fields, **run_facts()})
-        return
-    click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
+    drops = keep is not None or older_than is not None
+    with reporting(f"Old commits to {target} are dropped") if drops else contextlib.nullcontext():
+        if as_json:
+            fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
+            emit_json({"target": target, "commits": fields, **run_facts()})
+        else:
+            click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
 @cli.command(short_help="Build the zip for Spark executors.")

@@ -313,7 +313,7 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class BinPlan:
-    """Files of one partition that a compaction writes anew together, and the reason. `new_files` is an estimate."""
+    """Files of one partition that a compaction rewrites together, and the reason. `new_files` is an estimate."""
 
     folder: str
     files: int

@@ -285,9 +285,9 @@ def check_columns(
     needed = _target_columns(target)
     if options.some_columns:
         needed = _named_columns(target, key_columns, options)
-    absent = [] if options.delete_column is not None else [name for name in needed if name not in source.names]
-    known = {*_target_columns(target), options.delete_column}
-    extra = [name for name in source.names if name not in known]
+    given, known = source.names, {*_target_columns(target), options.delete_column}
+    absent = [] if options.delete_column is not None else [name for name in needed if name not in given]
+    extra = [name for name in given if name not in known]
     if absent or extra:
         raise columns_differ(absent, extra, options)
 
