@@ -11,7 +11,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.values import arrays
 
-_ZONED = r"\d([Zz]|[+-]\d\d:?(\d\d)?)\s*$"
+_ZONED = r"[Tt ]\d\d[\d:.]*([Zz]|[+-]\d\d:?(\d\d)?)\s*$"
 _LEADING_ZERO = r"^\s*[+-]?0[0-9xX]"
 _INFERRED = (
     pa.int64(),

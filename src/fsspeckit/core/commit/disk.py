@@ -231,7 +231,8 @@ class DiskSession:
         staging.check_names(location, folder, (), new - old)
         staging.check_replaceable(location, sorted({f.path for f in removals} | (new & old)))
         with storage.syncing():
-            staging.give_rights(location, folder, [s for s in staged if not s.replaces and s.path not in old])
+            new_files = [s for s in staged if not s.replaces and s.path not in old]
+            staging.give_rights(location, folder, new_files, expected)
             record = journal.plan(location, folder, staged, removals, expected)
             if keep is not None:
                 undo_records.keep(location, folder, record, expected, keep)

@@ -174,6 +174,10 @@ class Disk(Storage):
         with self.open_input(source) as file, self.open_output(target) as sink:
             copy_bytes(file, sink, 0, file.size())
 
+    def take_rights(self, neighbour: str, target: str, folder: str) -> bool:
+        """Give a new file the rights of one in its folder; false if the folder's default ACL decides."""
+        return False
+
     def copy_mode(self, source: str, target: str) -> None:
         """Give a staged file mode, owner, group, ACL and user xattrs of another, or raise `StorageError`."""
 

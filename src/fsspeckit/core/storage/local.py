@@ -216,6 +216,9 @@ class LocalStorage(Disk):
     def copy_mode(self, source: str, target: str) -> None:
         rights.copy_rights(source, target)
 
+    def take_rights(self, neighbour: str, target: str, folder: str) -> bool:
+        return rights.take_rights(neighbour, target, folder)
+
     def owner_of(self, path: str) -> str:
         return rights.owner_of(path)
 
