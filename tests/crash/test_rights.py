@@ -152,12 +152,43 @@ def test_who_was_denied_may_not_read_afterwards(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
-def test_new_files_are_as_the_umask_says(lake: Path, umask: int) -> None:
+def test_files_of_a_new_data_set_are_as_the_umask_says(ground: Path, umask: int) -> None:
     os.umask(umask)
-    (new,) = lakes.merge(lake).inserted_files
-    (lake / "plain").touch()
-    assert rights(new) == rights(lake / "plain")
+    (new,) = lakes.merge(ground / "new").inserted_files
+    (ground / "new" / "plain").touch()
+    assert rights(new) == rights(ground / "new" / "plain")
     assert os.stat(new).st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444])
+def test_new_files_are_as_their_neighbours(lake: Path, mode: int) -> None:
+    """Those of a lake for one group would be for all otherwise, or the other way round."""
+    for path in lake.iterdir():
+        path.chmod(mode)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, GROUP)
+    (new,) = lakes.merge(lake).inserted_files
+    found = os.stat(new)
+    assert found.st_mode & 0o7777 == mode and found.st_uid == os.geteuid()
+    assert found.st_gid == os.stat(lake / "f0.parquet").st_gid
+
+
+def test_new_files_of_a_new_partition_are_as_the_others(ground: Path) -> None:
+    lake, umask = ground / "lake", os.umask(0o022)
+    write_lake(lake, {f"p={p}/f0.parquet": pa.table({"id": [p], "x": ["old"]}) for p in (1, 2)})
+    (lake / "p=1/f0.parquet").chmod(0o640)
+    (lake / "p=2/f0.parquet").chmod(0o600)
+    os.umask(umask)
+    found = lakes.merge(lake, pa.table({"id": [7, 8, 9], "x": ["new"] * 3, "p": [1, 2, 3]})).inserted_files
+    modes = {Path(path).parent.name: os.stat(path).st_mode & 0o777 for path in found}
+    assert modes == {"p=1": 0o640, "p=2": 0o600, "p=3": 0o600}
+
+
+def test_new_files_have_the_acl_of_their_neighbours(lake: Path) -> None:
+    for path in lake.iterdir():
+        set_acl(path, ACL, for_nobody(4))
+    (new,) = lakes.merge(lake).inserted_files
+    assert rights(new) == rights(lake / "f4.parquet")
 
 
 @pytest.mark.parametrize("partition", [1, 2])

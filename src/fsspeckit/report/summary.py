@@ -18,6 +18,7 @@ from fsspeckit.core.reports import (
     MergeResult,
     WritePlan,
     WriteResult,
+    without_map,
 )
 from fsspeckit.core.rewrite.compaction import choose_bins
 
@@ -215,9 +216,15 @@ def compaction_advice(footers: Sequence[Footer], key_overlap: float | None) -> s
 
 def document(report: Report | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
-    fields = {"target": target, **(report.to_dict() if isinstance(report, MergeResult) else asdict(report))}
+    fields = {"target": target, **_fields(report)}
     if isinstance(report, MergePlan):
         fields |= {"target_count_after": report.target_count_after, "creates_target": report.creates_target}
     elif isinstance(report, MergeResult):
         fields |= {"total": report.total, "creates_target": report.creates_target}
     return fields
+
+
+def _fields(report: Report | Inspection) -> dict[str, Any]:
+    if isinstance(report, MergeResult):
+        return report.to_dict()
+    return without_map(report) if hasattr(report, "key_map") else asdict(report)

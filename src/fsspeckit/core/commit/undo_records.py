@@ -109,8 +109,8 @@ def publish(location: DiskLocation, staging: str) -> None:
 def records(location: DiskLocation) -> list[Record]:
     """The kept commits of this data set, the oldest first.
 
-    If the data set was renamed within its parent, they have its old name; the inode of the folder tells. A record of a
-    folder that is beside this one under another name belongs to that one.
+    If the data set was renamed within its parent, they have its old name, and its inode shows it. A record of a folder
+    that is beside this one under another name belongs to that one.
     """
     inode, own = inode_of(location), staging_folders.homes(location)
     names = [name for name in location.storage.names(location.parent) if name.startswith(HOME)] if location.name else []

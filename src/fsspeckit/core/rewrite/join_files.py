@@ -1,4 +1,4 @@
-"""Write the files of one bin anew: full row groups are copied as bytes, others are decoded, joined and encoded."""
+"""Rewrite the files of one bin: full row groups are copied as bytes, others are decoded, joined and encoded."""
 
 from __future__ import annotations
 
