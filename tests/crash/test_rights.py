@@ -273,3 +273,65 @@ def test_files_of_several_owners_are_not_joined(ground: Path) -> None:
     found = {file.name[:2]: rights(file) for file in lake.iterdir()}
     assert (found["f0"], found["f2"], found["f4"][:3]) == (owned, shared, (0o644, 0, 0))
     assert fsspeckit.compact(str(lake)).commits == 0
+
+
+# Undo
+
+
+AS_USER = """
+import os, sys, tempfile, pyarrow as pa, fsspeckit as fk
+def add(n, lake, **options): return fk.merge(pa.table({"id": [n]}), lake, key_columns=["id"], **options)
+def run(lake):
+    fk.history(lake) and print(fk.undo(lake).operation)
+with tempfile.TemporaryDirectory() as folder:  # imports all that is needed
+    warm = folder + "/lake"
+    add(0, warm), add(1, warm), add(2, warm, undoable=True), fk.compact(warm), fk.delete(warm, filters=[("id", "=", 1)])
+    fk.history(warm, keep=0), add(3, warm, undoable=True), run(warm)
+os.setgroups([]), os.setgid(int(sys.argv[1])), os.setuid(int(sys.argv[2])), os.umask(0o002)
+lake = sys.argv[3]
+try:
+    print(eval(sys.argv[4]))
+except fk.FsspeckitError as error:
+    print(error)
+"""
+
+
+def as_user(user: int, group: int, lake: Path, expression: str) -> str:
+    """What another user sees."""
+    command = [sys.executable, "-c", AS_USER, str(group), str(user), str(lake), expression]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.splitlines()[-1]
+
+
+@as_root
+def test_kept_files_of_one_user_do_not_stop_others(ground: Path) -> None:
+    lake = ground / "lake"
+    write_lake(lake, {f"f{n}.parquet": pa.table({"id": [n]}) for n in range(3)})
+    ground.chmod(0o777)
+    lake.chmod(0o777)
+    for file in lake.iterdir():
+        file.chmod(0o666)
+    fsspeckit.delete(str(lake), keys=[0], key_columns=["id"], undoable=True)
+    undo = ground / ".fsspeckit-lake" / "undo"
+    assert as_user(NOBODY, NOBODY, lake, "add(9, lake).inserted") == "1"
+    said = as_user(NOBODY, NOBODY, lake, "add(8, lake, undoable=True)")
+    assert f"{undo} belongs to another user" in said
+    assert as_user(NOBODY, NOBODY, lake, "fk.delete(lake, filters=[('id', '=', 1)]).kept_copies") == f"['{undo}']"
+    assert "Permission denied" in as_user(NOBODY, NOBODY, lake, "fk.history(lake)")
+    assert as_user(NOBODY, NOBODY, lake, "fk.compact(lake).rows") == "2"
+    assert as_user(NOBODY, NOBODY, ground / "other", "add(1, lake, undoable=True).inserted") == "1"
+    assert sorted(row["id"] for row in rows(lake)) == [2, 9]
+    assert len(fsspeckit.history(str(lake), keep=0)) == 0 and not (ground / ".fsspeckit-lake").exists()
+
+
+@as_root
+def test_a_group_that_shares_a_data_set_shares_its_undo(ground: Path) -> None:
+    lake = ground / "shared" / "lake"
+    write_lake(lake, {"f.parquet": pa.table({"id": [1]})})
+    for path in (lake.parent, lake, lake / "f.parquet"):
+        os.chown(path, 1001, GROUP)
+        path.chmod(0o2770 if path.is_dir() else 0o660)
+    before = rows(lake)
+    assert as_user(1001, GROUP, lake, "add(2, lake, undoable=True).inserted") == "1"
+    assert as_user(1002, GROUP, lake, "add(3, lake, undoable=True).inserted") == "1"
+    assert as_user(1002, GROUP, lake, "fk.undo(lake).operation, fk.undo(lake).operation") == "('upsert', 'upsert')"
+    assert rows(lake) == before

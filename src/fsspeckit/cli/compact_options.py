@@ -10,10 +10,10 @@ import click
 
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
+    REPORT_OPTIONS,
     Command,
     add_options,
     gathered,
-    json_option,
     lock_timeout_option,
     undoable_option,
 )
@@ -55,7 +55,7 @@ _OPTIONS = [
     lock_timeout_option,
     undoable_option,
     *ENGINE_OPTIONS,
-    json_option,
+    *REPORT_OPTIONS,
 ]
 
 

@@ -12,11 +12,11 @@ from fsspeckit.cli.columns import key_option, split_columns
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
     NEW_FILE_OPTIONS,
+    REPORT_OPTIONS,
     TIMEZONE_OPTIONS,
     Command,
     add_options,
     gathered,
-    json_option,
     lock_timeout_option,
     undoable_option,
 )
@@ -100,7 +100,7 @@ _WRITE_OPTIONS = [
     lock_timeout_option,
     undoable_option,
     *TIMEZONE_OPTIONS,
-    json_option,
+    *REPORT_OPTIONS,
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.key_map import map_of_plan
 from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
@@ -177,6 +178,7 @@ def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, 
         new_rows=new_rows,
         new_partitions=tuple(sorted(set(new_rows) - _folders(planned.target) - {""})),
         emptied_partitions=tuple(sorted(planned.emptied_partitions.difference(new_rows))),
+        key_map=map_of_plan(location, planned),
     )
 
 

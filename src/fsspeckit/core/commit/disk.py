@@ -42,7 +42,7 @@ _NO_LOCKS = (
     "The file system does not lock folders, so that two writers could not be kept apart. Mount it with locks (NFS: "
     "version 4, or without nolock), or merge on the machine that has the disk."
 )
-_STALE = "The server has forgotten the folder or file (a stale NFS handle): try again, or mount it anew."
+_STALE = "The server has forgotten the folder or file (a stale NFS handle): try again, or remount it."
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_SPACE),
     **dict.fromkeys((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS), _NO_LOCKS),
@@ -94,7 +94,7 @@ def plan_folder(location: DiskLocation) -> str | None:
 def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if it does not exist, and lock it.
 
-    Yields a function that tells whether the path still names the locked folder, and the folders that were made. Those
+    Yields a function that checks whether the path still names the locked folder, and the folders that were made. Those
     that are empty in the end are removed before the lock is released, since others may wait for it.
     """
     made: list[str] = []
@@ -132,7 +132,7 @@ def _locks(location: DiskLocation) -> Locks:
 def _refuse_own_snapshot(location: DiskLocation, locks: Locks) -> None:
     if locks.has_own_snapshot(location.root):
         raise DatasetLockedError(
-            f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end for ever. Write "
+            f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end forever. Write "
             "after the `with fsspeckit.snapshot(…)` block. Nothing was begun.",
             operation="lock",
         )

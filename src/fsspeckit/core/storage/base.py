@@ -201,7 +201,7 @@ class Locks(Protocol):
     def lock(
         self, root: str, timeout: float, owner: Callable[[str], str]
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
-        """Lock a folder; yields a function that tells whether the path still names the locked folder."""
+        """Lock a folder; yields a function that checks whether the path still names it."""
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         """Take a folder for this process; `None` if a living process has it."""
@@ -226,7 +226,7 @@ def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:
 
 
 def skipped_folder(name: str) -> bool:
-    """Hidden folders, `_temporary` and the like hold no data; `_column=value` does."""
+    """Hidden folders and those such as `_temporary` hold no data; `_column=value` does."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

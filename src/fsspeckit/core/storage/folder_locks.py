@@ -31,7 +31,7 @@ def lock(root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Cal
     """Lock a folder, which is made if it is not there.
 
     The folders above are locked for sharing, as far as they can be: a writer of one of them writes here too.
-    Yields a function that tells whether the path still names the locked folder.
+    Yields a function that checks whether the path still names the locked folder.
     """
     deadline, held = time.monotonic() + timeout, None
     while held is None:
@@ -139,7 +139,7 @@ class Handle:
         try:
             for handle in list(cls.open_ones):
                 cls.inherited.add(handle.folder)
-                with contextlib.suppress(OSError):  # the other handles are to be closed all the same
+                with contextlib.suppress(OSError):  # the other handles must be closed too
                     handle._forget()
         finally:
             cls.guard.release()
