@@ -451,6 +451,7 @@ def test_a_bound_of_bytes(io: Any, tmp_path: Path) -> None:
     assert io.merge(data, lake, "upsert", ["id"], evolve_max_bytes=size, **EVOLVE).added_columns == {"new": "string"}
 
 
+@pytest.mark.disk
 def test_a_full_disk(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspeckit.core.storage.local import LocalStorage
 
