@@ -10,6 +10,7 @@ from typing import Any
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import readers
 from fsspeckit.core.commit import undo as undoing
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Access
 
@@ -20,6 +21,7 @@ def undo(
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
     storage_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> UndoResult:
     """Undo the last commit that was made with `undoable=True`: put its old files back, byte for byte, in one commit.
 
@@ -37,7 +39,7 @@ def undo(
     object stores the files get new names. The record of streams goes back too: a batch that is undone may be merged
     again.
     """
-    return undoing.undo(Access(filesystem, storage_options).locate(path), lock_timeout)
+    return undoing.undo(Access(filesystem, storage_options).locate(path), lock_timeout, on_progress)
 
 
 def history(

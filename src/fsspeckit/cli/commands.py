@@ -14,7 +14,6 @@ from fsspeckit.cli.columns import key_option
 from fsspeckit.cli.compact_options import CompactCommand, compact_options
 from fsspeckit.cli.exit_codes import Commands
 from fsspeckit.cli.options import (
-    ENGINES,
     Command,
     DeleteCommand,
     MergeCommand,
@@ -26,11 +25,14 @@ from fsspeckit.cli.options import (
 )
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.cli.tools import demo, doctor, ship
 from fsspeckit.cli.version import version_option
+from fsspeckit.cli.watching import quiet_option, watching
 from fsspeckit.cli.write_options import WriteCommand, write_options
 
 if TYPE_CHECKING:
     from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
+    from fsspeckit.datasets.options import MergeOptions
     from fsspeckit.report.summary import Report
 
 _EPILOG = (
@@ -45,40 +47,54 @@ def cli() -> None:
     """MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files."""
 
 
+_compare_option = click.option(
+    "--compare", is_flag=True, help="With the plan: read the matched rows too, and show which of them would change."
+)
+
+
 @cli.command(short_help="Merge files into a data set.")
 @merge_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
-def merge(command: MergeCommand, dry_run: bool) -> None:
+@_compare_option
+def merge(command: MergeCommand, dry_run: bool, compare: bool) -> None:
     """Merge SOURCE into the data set TARGET.
 
     SOURCE is one or more files or patterns (Parquet, Arrow, CSV or JSON lines), folders of Parquet files, or - for
     standard input.
     """
+    if compare and not dry_run:
+        raise click.UsageError("--compare is for --dry-run: a merge compares rows in any case.")
     if dry_run:
-        _plan(command)
+        _plan(command, compare)
         return
     source = read_sources(command.sources, command.storage_options)
     io = command.dataset_io()
     existed = _exists(command.target, command.storage_options)
-    started = time.perf_counter()
-    result = io.merge(source, command.target, *command.positional, **command.options)
+    started, done = time.perf_counter(), f"The merge into {command.target} is done"
+    with command.watching(done) as on_progress:
+        options: MergeOptions = {**command.options, "on_progress": on_progress}
+        result = io.merge(source, command.target, *command.positional, **options)
     seconds = time.perf_counter() - started
-    with reporting(f"The merge into {command.target} is done"):
+    with reporting(done):
         _note_target(existed, command, future=False)
-    _report_result(command, result, seconds, f"The merge into {command.target} is done")
+    _report_result(command, result, seconds, done)
 
 
 @cli.command(short_help="Show what a merge would do.")
 @merge_options
-def plan(command: MergeCommand) -> None:
+@_compare_option
+def plan(command: MergeCommand, compare: bool) -> None:
     """Show what `merge` would do, file by file and with exact counts. Nothing is changed."""
-    _plan(command)
+    _plan(command, compare)
 
 
-def _plan(command: MergeCommand) -> None:
+def _plan(command: MergeCommand, compare: bool) -> None:
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
-    planned = command.dataset_io().plan(source, command.target, *command.positional, **command.plan_options)
+    io, options = command.dataset_io(), command.plan_options
+    with command.watching() as on_progress:
+        options |= {"compare": compare, "on_progress": on_progress}
+        planned = io.plan(source, command.target, *command.positional, **options)
     _note_target(existed, command, future=True)
     _report_plan(command, planned)
 
@@ -90,11 +106,14 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
     """Delete rows from the data set TARGET, by the keys in a file or by a condition."""
     arguments, io = command.arguments(), command.dataset_io()
     if dry_run:
-        _report_plan(command, io.plan_delete(command.target, **arguments))
+        with command.watching() as on_progress:
+            planned = io.plan_delete(command.target, **arguments, on_progress=on_progress)
+        _report_plan(command, planned)
         return
-    started = time.perf_counter()
-    result = io.delete(command.target, **arguments)
-    _report_result(command, result, time.perf_counter() - started, f"The delete from {command.target} is done")
+    started, done = time.perf_counter(), f"The delete from {command.target} is done"
+    with command.watching(done) as on_progress:
+        result = io.delete(command.target, **arguments, on_progress=on_progress)
+    _report_result(command, result, time.perf_counter() - started, done)
 
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
@@ -114,19 +133,27 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     source = read_sources(command.sources, command.storage_options)
     existed = _exists(command.target, command.storage_options)
     if dry_run:
-        planned = io.plan_parquet_dataset(source, command.target, **arguments)
+        with command.watching() as on_progress:
+            planned = io.plan_parquet_dataset(source, command.target, **arguments, on_progress=on_progress)
         _note_target(existed, command, future=True)
         _report_plan(command, planned)
         return
+    done = f"The write into {command.target} is done"
+
+    def run(max_removed_rows: int | None) -> MergeResult | WriteResult:
+        with command.watching(done) as on_progress:
+            limited = {**arguments, "max_removed_rows": max_removed_rows, "on_progress": on_progress}
+            return io.write_parquet_dataset(source, command.target, **limited)
+
     started = time.perf_counter()
     try:
-        result = io.write_parquet_dataset(source, command.target, max_removed_rows=None if yes else 0, **arguments)
+        result = run(None if yes else 0)
     except RemovedRowsError as refused:
         _confirm_removal(command.target, refused.rows)
         started = time.perf_counter()
         # No more rows than the user has agreed to: another writer may have added some in the meantime.
-        result = io.write_parquet_dataset(source, command.target, max_removed_rows=refused.rows, **arguments)
-    seconds, done = time.perf_counter() - started, f"The write into {command.target} is done"
+        result = run(refused.rows)
+    seconds = time.perf_counter() - started
     with reporting(done):
         _note_target(existed, command, future=False)
     _report_result(command, result, seconds, done)
@@ -208,13 +235,16 @@ def compact(command: CompactCommand, dry_run: bool) -> None:
 
     io = command.dataset_io()
     if dry_run:
-        planned = io.plan_compact(command.target, **command.arguments())
+        with command.watching() as on_progress:
+            planned = io.plan_compact(command.target, **command.arguments(on_progress))
         _print(command, planned, CompactPlanView(planned, command.target))
         return
     started = time.perf_counter()
-    result = io.compact(command.target, **command.arguments())
+    done = f"The compaction of {command.target} is done"
+    with command.watching(done) as on_progress:
+        result = io.compact(command.target, **command.arguments(on_progress))
     seconds = time.perf_counter() - started
-    with reporting(f"The compaction of {command.target} is done"):
+    with reporting(done):
         _print(command, result, CompactResultView(result, command.target, seconds))
 
 
@@ -288,8 +318,9 @@ def recover(
 @click.argument("target")
 @lock_timeout_option
 @storage_option
+@quiet_option
 @json_option
-def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_json: bool) -> None:
+def undo(target: str, lock_timeout: float, storage_options: dict[str, str], quiet: bool, as_json: bool) -> None:
     """Put back the files that the last undoable commit to the data set TARGET replaced or removed (see --undoable).
 
     If the data set has changed since, nothing is done, and the changes are reported.
@@ -299,8 +330,11 @@ def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_j
     from fsspeckit import commits
     from fsspeckit.report.summary import count
 
-    undone = commits.undo(target, lock_timeout=lock_timeout, storage_options=storage_options)
-    with reporting(f"The undo of the last commit to {target} is done"):
+    done = f"The undo of the last commit to {target} is done"
+    options: dict[str, Any] = {"lock_timeout": lock_timeout, "storage_options": storage_options}
+    with watching(done, quiet=quiet, as_json=as_json) as on_progress:
+        undone = commits.undo(target, **options, on_progress=on_progress)
+    with reporting(done):
         if as_json:
             fields = {**asdict(undone), "committed_at": undone.committed_at.isoformat()}
             emit_json({"target": target, **fields, **run_facts()})
@@ -343,37 +377,5 @@ def history(
     click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
-@cli.command(short_help="Build the zip for Spark executors.")
-@click.argument("file", type=click.Path(dir_okay=False, writable=True))
-def ship(file: str) -> None:
-    """Build FILE, a zip of fsspeckit for Spark's --py-files or addArtifacts."""
-    from fsspeckit.ship import make_zip
-
-    size = make_zip(file)
-    click.echo(f"Wrote {file}, {size / 1e6:.1f} MB. Executors also need pyarrow, numpy and pandas in their Python.")
-
-
-@cli.command(short_help="Build a sample lake and merge into it.")
-@click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Use only this engine. May be repeated."
-)
-@click.option(
-    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake in this folder, and keep it."
-)
-def demo(**options: Any) -> None:
-    """Build a small sample lake, plan a merge, run it, and show what happened."""
-    from fsspeckit.cli.demo import run
-
-    run(**options)
-
-
-@cli.command(short_help="Check the installation.")
-@click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Check only this engine. May be repeated."
-)
-@json_option
-def doctor(engines: tuple[str, ...], as_json: bool) -> None:
-    """Check Python, packages, Java, memory, the cache and every engine, with a small merge. Names a fix per problem."""
-    from fsspeckit.cli.doctor import run
-
-    run(engines or ENGINES, as_json)
+for _command in (ship, demo, doctor):
+    cli.add_command(_command)

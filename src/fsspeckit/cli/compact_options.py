@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fsspeckit.cli.options import ENGINE_OPTIONS, Command, add_options, gathered, json_option, lock_timeout_option
+from fsspeckit.cli.watching import quiet_option
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
+
+if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +24,11 @@ class CompactCommand(Command):
     only: tuple[str, ...]
     options: CompactOptions
 
-    def arguments(self) -> CompactOptions:
+    def arguments(self, on_progress: OnProgress) -> CompactOptions:
         """The options of `DatasetIO.compact` and `plan_compact`."""
         if not self.only:
-            return self.options
-        return {**self.options, "partitions": [parse_partition(text) for text in self.only]}
+            return {**self.options, "on_progress": on_progress}
+        return {**self.options, "on_progress": on_progress, "partitions": [parse_partition(text) for text in self.only]}
 
 
 _OPTIONS = [
@@ -46,6 +50,7 @@ _OPTIONS = [
     ),
     lock_timeout_option,
     *ENGINE_OPTIONS,
+    quiet_option,
     json_option,
 ]
 

@@ -21,6 +21,7 @@ from fsspeckit.cli.options import (
     undoable_option,
 )
 from fsspeckit.cli.row_options import SCHEMA_OPTIONS
+from fsspeckit.cli.watching import quiet_option
 from fsspeckit.datasets.options import NewFileOptions
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions", "full_merge"]
@@ -100,6 +101,7 @@ _WRITE_OPTIONS = [
     lock_timeout_option,
     undoable_option,
     *TIMEZONE_OPTIONS,
+    quiet_option,
     json_option,
 ]
 

@@ -22,12 +22,13 @@ from fsspeckit.datasets.arguments import (
     check_used,
     compact_request,
     file_name,
+    flag,
     layout,
     partition_argument,
+    progress_callback,
     row_limit,
     small_files,
     timeout,
-    undoable,
     write_request,
     zone,
 )
@@ -110,6 +111,7 @@ class DatasetIO(Generic[Frame]):
                 default under Spark is the session's zone; other engines refuse such timestamps.
             batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
             undoable: keep the files that are replaced or removed, so that `fsspeckit.undo` can put them back.
+            on_progress: called with a `ProgressEvent` again and again.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -133,7 +135,10 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Columns | None = None,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
-        """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
+        """Describe what `merge` would do: exact counts, and the action for each file with its reason.
+
+        `compare` reads the matched rows too, and says how many of them, and which files, would change.
+        """
         check_known("plan", options, PlanOptions)
         return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
 
@@ -368,12 +373,14 @@ class DatasetIO(Generic[Frame]):
             options=layout(options),
             replace=how,
             lock_timeout=timeout(options),
+            on_progress=progress_callback(options),
+            compare=flag("compare", options),
             batch=options.get("batch"),
             must_exist=bool(options.get("must_exist")),
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
-            undoable=undoable(options),
+            undoable=flag("undoable", options),
             max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
             schema=schema_changes(options, idle, only_columns=only_columns),

@@ -11,6 +11,7 @@ from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.session import records, warn_unfinished, writing
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, StorageError
+from fsspeckit.core.progress import OnProgress, Progress
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Location
 
@@ -18,9 +19,13 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def undo(location: Location, lock_timeout: float = 60) -> UndoResult:
+def undo(location: Location, lock_timeout: float = 60, on_progress: OnProgress | None = None) -> UndoResult:
     """Put back what the last kept commit replaced and removed, in one commit, if nothing has changed since."""
-    with writing(location, lock_timeout) as session:
+    with (
+        Progress.of(f"undo in {location.shown}", "lock", on_progress) as progress,
+        writing(location, lock_timeout, progress.waiting) as session,
+    ):
+        progress.enter("footers")
         kept, infos = session.records(), list_files(location)
         if not kept:
             raise FsspeckitError(
@@ -35,9 +40,11 @@ def undo(location: Location, lock_timeout: float = 60) -> UndoResult:
                 f"{location.shown} is not as the {last.operation} of {_time(last):%Y-%m-%d %H:%M:%S} UTC left it: "
                 f"{'; '.join(changes[:5])}{more}. Its kept files are in {_folder(location, last)}. Nothing was changed."
             )
+        progress.enter("write", len(last.kept), sum(file.size for file in last.kept))
         staged = session.put_back(last)
         added, put_back = {file.path for file in last.files if file.added}, {file.path for file in staged}
         removed = [info for info in infos if info.path in added - put_back]
+        progress.enter("commit")
         session.commit(staged, removed, infos, undoes=last)
     restored, gone = sorted(put_back), [info.path for info in removed]
     return UndoResult(
