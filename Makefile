@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
 .PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-s3 bench-spark big trace wheel clean
+	bench bench-files bench-s3 bench-spark bench-pipelines big trace wheel clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,7 +22,7 @@ $(READY): pyproject.toml
 		{ echo "fsspeckit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,spark,s3,sql]' --group dev
 	@touch $@
 
 demo: $(READY) ## build a small sample lake, plan a merge, run it, show the result
@@ -72,11 +72,13 @@ torture: $(READY) ## a stream killed ten times, a source larger than the driver,
 soak: $(READY) ## random merges with all engines, killed and recovered, compared with a model; MINUTES=10
 	@$(JAVA) && cd tests && ../$(BIN)/python -m soak.run --minutes $(or $(MINUTES),10) $(ARGS)
 
-fuzz: $(READY) ## N=10000 damaged files as source and target, then 3000 to splice; MUTANT=4711 repeats one (ARGS=--splice)
+fuzz: $(READY) ## N=10000 damaged files as source and target, 3000 to splice, 2000 to compact or change otherwise; MUTANT=4711 repeats one (ARGS="--mode splice")
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --workers $(WORKERS) \
 		$(if $(MUTANT),--mutant $(MUTANT),--n $(or $(N),10000)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --splice --workers $(WORKERS) \
+	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --mode splice --workers $(WORKERS) \
 		--n $(or $(SPLICED),3000) $(if $(SEED),--seed $(SEED)))
+	$(if $(MUTANT),,PYTHONPATH=tests $(BIN)/python -m fuzz.run --mode maintain --workers $(WORKERS) \
+		--n $(or $(MAINTAINED),2000) $(if $(SEED),--seed $(SEED)))
 
 check: $(READY) ## ruff and mypy --strict for sources, tests, benchmarks and scripts
 	$(BIN)/python -m ruff check .
@@ -100,9 +102,22 @@ bench-spark: $(READY) ## compare with Delta, Iceberg and read-join-overwrite on 
 	@$(JAVA) && scripts/bench-spark $(ARGS)
 	$(BIN)/python benchmarks/report.py
 
+bench-files: $(READY) ## compare compactions, schema changes, undo and readers with others, and update benchmarks/RESULTS.md; about an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	$(BIN)/python benchmarks/compaction.py
+	$(BIN)/python benchmarks/schema_changes.py
+	$(BIN)/python benchmarks/undo_cost.py
+	$(BIN)/python benchmarks/readers_during_merges.py
+	@$(JAVA) && scripts/bench-spark --compaction
+	$(BIN)/python benchmarks/report.py
+
 bench-s3: $(READY) ## compare a merge on an object store with deltalake
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python benchmarks/s3_ratio.py $(ARGS)
+
+bench-pipelines: $(READY) ## a daily batch, a stream with kills, a cluster that loses executors, 20,000 files; ARGS="--scale 0.1 --only daily"
+	@$(JAVA) && PYTHONPATH=benchmarks:tests $(BIN)/python -m pipelines.run $(ARGS)
+	$(BIN)/python benchmarks/report.py
 
 big: $(READY) ## merges far larger than the memory limit, with DuckDB and Spark
 	$(BIN)/python benchmarks/big_duckdb.py

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from goals import GOALS
+from processes import cpu_seconds
 from results import Row, Suite, our_version
 from spark_contenders import Contender, contenders
 from spark_works import WORKS, Counts, Work, make_lake, make_source
@@ -177,29 +178,6 @@ def run_once(contender: Contender, source: Path, work: Work, expected: Counts, t
         timed.wrong = f"has {counts}, not {expected}"
     timed.walls.append(wall)
     timed.cpus.append(cpu)
-
-
-def cpu_seconds() -> float:
-    """The CPU time of this process, of Java and of Python workers, also ended ones; 0 without /proc."""
-    return sum(_ticks(stat) for stat in _family(os.getpid())) / os.sysconf("SC_CLK_TCK")
-
-
-def _family(top: int) -> Iterator[list[str]]:
-    """The fields of /proc/<pid>/stat after the name, for a process and all its descendants. Names may have blanks."""
-    stats = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    family = {top}
-    while more := {pid for pid, stat in stats.items() if int(stat[1]) in family} - family:
-        family |= more
-    return (stats[pid] for pid in family if pid in stats)
-
-
-def _ticks(stat: list[str]) -> int:
-    return sum(map(int, stat[11:15]))
 
 
 def rows_of(work: Work, timed: dict[str, Timed]) -> list[Row]:

@@ -3,7 +3,7 @@
     python benchmarks/compaction.py [--scale 1.0] [--repeat 3]
 
 The programs take turns and the best time of each counts, since the machine may be shared. Each runs in a process of its
-own, whose peak memory is reported.
+own, whose peak memory is reported. The ratios are saved for `report.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from file_results import Part, Ratio
 from works import PLAIN, make_rows
 
 LIMITS = {"joined": 1.5, "joined, four row groups and page indexes": 2.0, "encoded, to DuckDB": 1.0}
 LIMITS["encoded, to delta-rs"] = 0.65
+MEMORY = 400
+"""The limit of peak memory in MiB."""
 
 
 def write_lake(folder: Path, files: int, rows: int, **options: object) -> None:
@@ -34,15 +37,15 @@ def write_lake(folder: Path, files: int, rows: int, **options: object) -> None:
         pq.write_table(table, folder / f"f{number:05d}.parquet", **options)
 
 
-def run(program: str, lake: Path, work: Path) -> tuple[float, int]:
-    """The seconds and the peak memory in MiB of one program on a fresh copy of the lake."""
+def run(program: str, lake: Path, work: Path) -> dict[str, float]:
+    """The seconds, also of processors, and the peak memory in MiB of one program on a fresh copy of the lake."""
     copy = work / "lake"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(lake, copy)
     subprocess.run(["sync"], check=True)
     command = [sys.executable, __file__, "--program", program, "--lake", str(copy)]
     done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-    return done["seconds"], done["memory"]
+    return dict(done)
 
 
 def copy_bytes(lake: str) -> None:
@@ -81,11 +84,11 @@ PROGRAMS = {"copy": copy_bytes, "fsspeckit": compact, "duckdb": duckdb_copy, "de
 def measured(program: str, lake: str) -> None:
     """In a process of its own: imports are not timed."""
     __import__({"copy": "shutil", "fsspeckit": "fsspeckit.core.compact", "delta": "deltalake"}.get(program, program))
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     PROGRAMS[program](lake)
-    seconds = time.perf_counter() - started
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(json.dumps({"seconds": seconds, "memory": int(peak.split()[1]) >> 10}))
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "memory": int(peak.split()[1]) >> 10}))
 
 
 def delta_lake(folder: Path, files: int, rows: int) -> None:
@@ -96,22 +99,27 @@ def delta_lake(folder: Path, files: int, rows: int) -> None:
         deltalake.write_deltalake(str(folder), table, mode="append")
 
 
-def report(name: str, seconds: dict[str, float], memory: dict[str, int], against: str) -> None:
-    ratio = seconds["fsspeckit"] / seconds[against]
-    print(
-        f"{name}: {seconds['fsspeckit']:.2f} s, {against} {seconds[against]:.2f} s, ratio {ratio:.2f} "
-        f"(at most {LIMITS[name]}); {memory['fsspeckit']} MiB, {against} {memory[against]} MiB"
-    )
+Best = dict[str, dict[str, float]]
+"""The least of each figure by program; of memory the most."""
 
 
-def compare(lakes: dict[str, Path], work: Path, repeat: int) -> tuple[dict[str, float], dict[str, int]]:
-    seconds, memory = dict[str, float](), dict[str, int]()
+def report(name: str, best: Best, against: str) -> Ratio:
+    ours, theirs = best["fsspeckit"], best[against]
+    detail = f"{ours['seconds']:.2f} s, {against} {theirs['seconds']:.2f} s; {ours['memory']:.0f} MiB"
+    ratio = Ratio(name, ours["seconds"] / theirs["seconds"], LIMITS[name], ours["cpu"] / theirs["cpu"], detail)
+    print(f"{name}: {ratio.ratio:.2f}, {ratio.cpu:.2f} of processor time (at most {ratio.limit}): {detail}", flush=True)
+    return ratio
+
+
+def compare(lakes: dict[str, Path], work: Path, repeat: int) -> Best:
+    best: Best = {}
     for _ in range(repeat):
         for program, lake in lakes.items():
-            took, peak = run(program, lake, work)
-            seconds[program] = min(took, seconds.get(program, took))
-            memory[program] = max(peak, memory.get(program, 0))
-    return seconds, memory
+            found = run(program, lake, work)
+            before = best.setdefault(program, found)
+            most = max(found["memory"], before["memory"])
+            best[program] = {name: min(found[name], before[name]) for name in found} | {"memory": most}
+    return best
 
 
 def main() -> None:
@@ -135,15 +143,20 @@ def main() -> None:
         if has_delta:
             delta_lake(work / "delta", small, 10_000)
         large, indexed, tiny = work / "large", work / "indexed", work / "small"
-        joined = compare({"copy": large, "fsspeckit": large}, work / "run", arguments.repeat)
-        report("joined", *joined, "copy")
-        joined = compare({"copy": indexed, "fsspeckit": indexed}, work / "run", arguments.repeat)
-        report("joined, four row groups and page indexes", *joined, "copy")
+        ours = {"copy": large, "fsspeckit": large}
+        best = [compare(ours, work / "run", arguments.repeat)]
+        ratios = [report("joined", best[-1], "copy")]
+        best.append(compare(dict.fromkeys(ours, indexed), work / "run", arguments.repeat))
+        ratios.append(report("joined, four row groups and page indexes", best[-1], "copy"))
         programs = {"fsspeckit": tiny, "duckdb": tiny, **({"delta": work / "delta"} if has_delta else {})}
-        encoded = compare(programs, work / "run", arguments.repeat)
-        report("encoded, to DuckDB", *encoded, "duckdb")
+        best.append(compare(programs, work / "run", arguments.repeat))
+        ratios.append(report("encoded, to DuckDB", best[-1], "duckdb"))
         if has_delta:
-            report("encoded, to delta-rs", *encoded, "delta")
+            ratios.append(report("encoded, to delta-rs", best[-1], "delta"))
+        peak = max(found["fsspeckit"]["memory"] for found in best)
+    ratios.append(Ratio("peak memory, MiB", peak, MEMORY))
+    called = f"compaction.py --scale {arguments.scale:g} --repeat {arguments.repeat}"
+    Part("compaction", called, ratios, ("duckdb", "deltalake") if has_delta else ("duckdb",)).save()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from file_results import Part, Ratio
 
 import fsspeckit
 
@@ -101,6 +102,8 @@ if __name__ == "__main__":
     print(f"{merges} merges each, {time.strftime('%Y-%m-%d')}")
     print("| reader | replace | files | reads | errors | two versions | wrong row count | merges, seconds | ratio |")
     print("|---|---|---|---|---|---|---|---|---|")
+    ratios: list[Ratio] = []
+    mixed: Counter[bool] = Counter()
     for replace in ("in_place", "new_file"):
         for read in (with_pyarrow, with_pandas, with_duckdb, with_polars):
             name = read.__name__.removeprefix("with_")
@@ -112,3 +115,10 @@ if __name__ == "__main__":
                 counts = " | ".join(f"{seen[key]:,}" for key in ("reads", "errors", "mixed", "rows"))
                 ratio = seconds / listed_time
                 print(f"| {name} | `{replace}` | {files} | {counts} | {seconds:.1f} | {ratio:.2f} |", flush=True)
+                mixed[files == "snapshot"] += seen["errors"] + seen["mixed"] + seen["rows"]
+                if files == "snapshot":
+                    text = f"time of {merges} merges (`{replace}`) beside {name} with snapshots, to one without"
+                    ratios.append(Ratio(text, ratio, 1.5, detail=f"{seen['reads']:,} reads"))
+    text = "errors, mixed versions and wrong row counts in all reads with snapshots"
+    ratios.append(Ratio(text, mixed[True], 0, detail=f"without snapshots {mixed[False]:,}"))
+    Part("readers", f"readers_during_merges.py {merges}", ratios, ("duckdb", "polars", "pandas")).save()

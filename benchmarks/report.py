@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import file_results
 import results
 from chart import draw, seconds, times
 from goals import outcomes
@@ -19,7 +20,9 @@ from results import Row, Suite
 
 HERE = Path(__file__).parent
 START, END = "<!-- bench:start -->", "<!-- bench:end -->"
-TITLES = {"local": "On one machine", "spark": "Spark"}
+TITLES = {"local": "On one machine", "spark": "Spark", "pipelines": "Pipelines on Spark"}
+QUOTED = ("local", "spark")
+"""These have charts, and README quotes them."""
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -115,6 +118,8 @@ def chart_name(suite: Suite, theme: str) -> str:
 
 
 def picture(suite: Suite, folder: str) -> list[str]:
+    if suite.suite not in QUOTED:
+        return []
     return [
         "<picture>",
         f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}{chart_name(suite, "dark")}">',
@@ -159,13 +164,13 @@ def main() -> None:
         "Written by `make bench` (`benchmarks/report.py`) from `benchmarks/results`; not by hand.",
         "",
     ]
-    lines = [line for suite in suites for line in section(suite)]
+    lines = [line for suite in suites for line in section(suite)] + file_results.section(file_results.load())
     (HERE / "RESULTS.md").write_text("\n".join(head + lines).rstrip() + "\n", encoding="utf-8")
+    suites = [suite for suite in suites if suite.suite in QUOTED]
     for suite in suites:
         for theme in ("light", "dark"):
             (HERE / chart_name(suite, theme)).write_text(draw(suite, theme), encoding="utf-8")
-    whole = [suite for suite in suites if suite.whole]
-    if whole == suites:
+    if all(suite.whole for suite in suites):
         quote(suites, options.readme)
     else:
         print("README is left as it is: one of the results is a try.")

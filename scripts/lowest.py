@@ -19,5 +19,5 @@ def lowest(requirement: str) -> str:
 
 if __name__ == "__main__":
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    extras = [project["optional-dependencies"][name] for name in ("duckdb", "spark", "s3")]
+    extras = [project["optional-dependencies"][name] for name in ("duckdb", "spark", "s3", "sql")]
     print("\n".join(lowest(each) for each in [*project["dependencies"], *(each for extra in extras for each in extra)]))

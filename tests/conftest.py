@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=int, default=None, help="examples drawn by each property test")
     parser.addoption("--wide", action="store_true", help="also merge a source larger than Spark's driver")
     parser.addoption("--rounds", type=int, default=13, help="how often four threads of one Spark session merge")
+    parser.addoption("--batches", type=int, default=10, help="batches of the stream into a table")
     parser.addoption("--kills", type=int, default=2, help="how often the stream is killed before it may end")
     parser.addoption(
         "--readers",

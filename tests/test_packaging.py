@@ -70,7 +70,7 @@ def test_the_package_is_not_uploaded_and_never_installed_by_its_name() -> None:
     assert project["description"] == installation.SUMMARY
     extras = project["optional-dependencies"]
     assert not [need for needs in extras.values() for need in needs if need.startswith("fsspeckit")]
-    assert set(extras["all"]) == {need for name in ("duckdb", "spark", "s3") for need in extras[name]}
+    assert set(extras["all"]) == {need for name in ("duckdb", "spark", "s3", "sql") for need in extras[name]}
     pages = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/*")]
     by_name = re.compile(r"(pip|uv|pipx) (tool )?install (-\S+ )*['\"]?fsspeckit(?!\[?[\w,]*\]? @)")
     assert [str(page) for page in pages if page.is_file() and by_name.search(page.read_text())] == []

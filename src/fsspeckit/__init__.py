@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fsspeckit.maintenance import compact, plan_compact
     from fsspeckit.report.inspection import Inspection, inspect
     from fsspeckit.report.progress_bar import progress_bar
+    from fsspeckit.statements import plan_sql, sql
 
 __all__ = [
     "ArgumentError",
@@ -97,11 +98,13 @@ __all__ = [
     "plan",
     "plan_compact",
     "plan_delete",
+    "plan_sql",
     "plan_write",
     "progress_bar",
     "read",
     "recover",
     "snapshot",
+    "sql",
     "undo",
     "write_dataset",
 ]
@@ -119,6 +122,7 @@ _MODULES = {
         "api",
     ),
     **dict.fromkeys(("compact", "plan_compact"), "maintenance"),
+    **dict.fromkeys(("plan_sql", "sql"), "statements"),
     **dict.fromkeys(("history", "snapshot", "undo"), "commits"),
     **dict.fromkeys(("MergeOptions", "PlanOptions"), "datasets.options"),
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),

@@ -199,7 +199,8 @@ def delete(
             `>=`, `in`, `not in`) and value, all of which must hold. A list of lists selects the rows for which one of
             them holds. No condition holds for a null.
         engine, filesystem, storage_options, replace, lock_timeout, undoable, partition_timezone, source_timezone,
-            on_progress: as in `merge`. `kept_copies` of the result are the folders of undoable commits that may still have deleted rows.
+            on_progress: as in `merge`. `kept_copies` of the result are the folders of undoable commits that may still
+            have deleted rows.
     """
     run: Callable[..., MergeResult] = dataset_io(engine or engine_for(keys), filesystem, storage_options).delete
     return run(path, keys, key_columns, filters, **options)

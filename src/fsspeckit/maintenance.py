@@ -33,6 +33,8 @@ def compact(
         target_size: about the size of a file, in bytes or as text: `256MB` (default), `1GiB`.
         sort_by: columns to sort the rows of each partition by.
         partitions: only these partitions: `[{"day": "2026-01-01"}]`.
+        undoable: keep the old files beside the data set, so that `undo` can put them back. The compaction is then one
+            commit, which needs free space for all new files.
         engine, filesystem, storage_options, lock_timeout: as in `merge`. `spark` distributes the work.
     """
     return dataset_io(engine or "pyarrow", filesystem, storage_options).compact(path, **options)

@@ -82,3 +82,11 @@ def test_an_undoable_write(call: Call, mode: str) -> None:
     assert call(*write).exit_code == 0 and fingerprint("lake") != before
     assert f"  {mode}  3 rows" in call("history", "lake").stdout
     assert call("undo", "lake").exit_code == 0 and fingerprint("lake") == before
+
+
+def test_an_undoable_compaction(call: Call) -> None:
+    before = fingerprint("lake")
+    assert call("compact", "lake", "--undoable", "--dry-run").exit_code == 0 and fingerprint("lake") == before
+    assert "6 → 3 files" in call("compact", "lake", "--undoable").stdout
+    assert "  compact  6 files before, 3 files after, 600 rows  keeps 6 files" in call("history", "lake").stdout
+    assert call("undo", "lake").exit_code == 0 and fingerprint("lake") == before

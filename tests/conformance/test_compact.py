@@ -409,6 +409,28 @@ def test_sort_with_nan(io: Any, tmp_path: Path) -> None:
     check_second_run(io, lake, sort_by="x")
 
 
+def test_sort_by_a_column_that_some_files_lack(io: Any, tmp_path: Path) -> None:
+    """All rows of such a file are null there, and so in order."""
+    files = {f"f{i}.parquet": numbers(10 * i, 10).append_column("at", pa.array(shuffled(10, i))) for i in range(2)}
+    old = {f"g{i}.parquet": numbers(100 + 10 * i, 10) for i in range(2)}
+    lake = write_lake(tmp_path / "lake", files | old)
+    result = io.compact(lake, sort_by=["at"])
+    assert (result.files_before, result.files_after) == (4, 2)
+    assert [row.get("at") for row in rows(lake)] == [*sorted([*range(10)] * 2), *[None] * 20]
+    assert sorted(ids(lake)) == [*range(20), *range(100, 120)] and ids(lake)[20:] == [*range(100, 120)]
+    check_second_run(io, lake, sort_by=["at"])
+
+
+def test_sort_with_nan_that_statistics_leave_out(io: Any, tmp_path: Path) -> None:
+    """The bounds of these files do not overlap, and their rows are not in order."""
+    nan = float("nan")
+    columns = {"a.parquet": [nan, 1.0], "b.parquet": [2.0, 2.5], "c.parquet": [3.0, nan]}
+    lake = write_lake(tmp_path / "lake", {name: pa.table({"x": values}) for name, values in columns.items()})
+    io.compact(lake, sort_by="x")
+    assert [repr(row["x"]) for row in rows(lake)] == ["1.0", "2.0", "2.5", "3.0", "nan", "nan"]
+    check_second_run(io, lake, sort_by="x")
+
+
 def test_columns_that_cannot_be_sorted_by(io: Any, tmp_path: Path) -> None:
     lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": [1], "l": [[1]]})})
     with pytest.raises(ArgumentError, match="sort_by names 'other'"):

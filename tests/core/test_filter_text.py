@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.match.filter_text import parse_condition, parse_conditions
+from fsspeckit.core.match.filter_text import parse_conditions
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ from fsspeckit.core.match.filter_text import parse_condition, parse_conditions
 def test_conditions(text: str, expected: Any) -> None:
     if expected is None:
         with pytest.raises(ArgumentError, match="single quotes"):
-            parse_condition(text)
+            parse_conditions([text])[0]
     else:
-        assert parse_condition(text) == expected
+        assert parse_conditions([text])[0] == expected
 
 
 def test_nan_is_a_number() -> None:
-    assert math.isnan(parse_condition("x = nan")[2])
-    assert parse_condition("x < -inf")[2] == Decimal("-inf")
+    assert math.isnan(parse_conditions(["x = nan"])[0][2])
+    assert parse_conditions(["x < -inf"])[0][2] == Decimal("-inf")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_nan_is_a_number() -> None:
 )
 def test_refusals(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        parse_condition(text)
+        parse_conditions([text])[0]
 
 
 def test_all_values_of_a_column_are_of_one_type() -> None:

@@ -80,7 +80,7 @@ LAYERS = [
     {"engine"},
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
-    {"compact", "merge", "merge_log", "results", "incremental"},
+    {"compact", "merge", "merge_log", "layout_hints", "results", "incremental"},
 ]
 
 

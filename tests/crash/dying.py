@@ -102,6 +102,10 @@ def _compact(lake: str) -> object:
     return PyArrowDatasetIO().compact(lake)
 
 
+def _undoable_compact(lake: str) -> object:
+    return PyArrowDatasetIO().compact(lake, undoable=True)
+
+
 OPERATIONS: dict[str, Callable[[str], object]] = {
     "compact": _compact,
     "merge": _merge,
@@ -117,6 +121,7 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
     **row_changes.OPERATIONS,
     "undoable": _undoable,
     "undoable_delete": _undoable_delete,
+    "undoable_compact": _undoable_compact,
     "undo": undo,
     "drop": _drop,
     "recover": recover,

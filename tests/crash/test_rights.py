@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import fsspeckit
 from crash import lakes
 from crash.restricted import NOBODY, merge_restricted
 from fsspeckit.core.commit.apply import ApplyJournal
@@ -198,3 +199,46 @@ def test_an_acl_that_cannot_be_kept_is_refused(lake: Path) -> None:
     assert f"Cannot keep the ACL of {lake}/f0.parquet" in answer.message
     assert "setfacl -b" in answer.message and "Nothing was changed" in answer.message
     assert lakes.snapshot(lake.parent) == before
+
+
+# Compaction
+
+
+def test_a_joined_file_may_be_read_by_those_who_may_read_all_of_its_files(ground: Path) -> None:
+    lake = ground / "lake"
+    write_lake(lake, {f"p={p}/f{n}.parquet": pa.table({"id": [10 * p + n]}) for p in (1, 2, 3) for n in range(2)})
+    for name, mode in {"p=1/f0": 0o600, "p=1/f1": 0o600, "p=2/f0": 0o640, "p=2/f1": 0o604}.items():
+        (lake / f"{name}.parquet").chmod(mode)
+    for n in range(2):
+        os.setxattr(lake / f"p=3/f{n}.parquet", "user.same", b"1")
+        os.setxattr(lake / f"p=3/f{n}.parquet", "user.differs", str(n).encode())
+    fsspeckit.compact(str(lake))
+    modes = {str(file.relative_to(lake))[:3]: rights(file)[0] for file in lake.rglob("*.parquet")}
+    assert modes == {"p=1": 0o600, "p=2": 0o600, "p=3": 0o644}
+    (third,) = (lake / "p=3").iterdir()
+    assert rights(third)[3] == {"user.same": b"1"}
+
+
+def test_a_small_file_that_takes_new_rows_stays_private(ground: Path) -> None:
+    lake = ground / "lake"
+    write_lake(lake, {"f.parquet": pa.table({"id": [1]})})
+    (lake / "f.parquet").chmod(0o600)
+    fsspeckit.merge(pa.table({"id": [2]}), str(lake), key_columns=["id"], small_files="append")
+    (file,) = lake.iterdir()
+    assert rights(file)[0] == 0o600
+
+
+@as_root
+def test_files_of_several_owners_are_not_joined(ground: Path) -> None:
+    lake = ground / "lake"
+    write_lake(lake, {f"f{n}.parquet": pa.table({"id": [n]}) for n in range(6)})
+    for n in (0, 1):
+        os.chown(lake / f"f{n}.parquet", NOBODY, GROUP)
+        (lake / f"f{n}.parquet").chmod(0o600)
+        set_acl(lake / f"f{n + 2}.parquet", ACL, for_nobody(4))
+    owned, shared = rights(lake / "f0.parquet"), rights(lake / "f2.parquet")
+    assert fsspeckit.plan_compact(str(lake)).files_after == 3
+    assert fsspeckit.compact(str(lake)).files_after == 3
+    found = {file.name[:2]: rights(file) for file in lake.iterdir()}
+    assert (found["f0"], found["f2"], found["f4"][:3]) == (owned, shared, (0o644, 0, 0))
+    assert fsspeckit.compact(str(lake)).commits == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 
@@ -16,7 +16,11 @@ from fuzz.samples import Sample
 
 MERGES = ("upsert", "insert", "update", "full_merge", "deduplicate", "overwrite", "append")
 LOOKS = ("plan", "inspect", "read", "filter", "confirm", "stamp")
+MAINTENANCE = ("compact", "copy", "sort", "cut", "evolve", "evolve", "delete", "delete filter", "append rows", "undo")
 FORMS = ("path", "paths", "directory", "stream")
+
+
+Mode = Literal["merge", "splice", "maintain"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,17 @@ class Case:
     mutant: bytes
 
     @classmethod
-    def of(cls, seed: int, number: int, samples: list[Sample], splice: bool = False) -> Case:
-        """`splice` is for files of which most is to be copied: their footers and the headers of their pages."""
+    def of(cls, seed: int, number: int, samples: list[Sample], mode: Mode = "merge") -> Case:
+        """`splice` and `maintain` are for files of which most is to be copied: their footers, and the headers of their
+        pages."""
         random = Dice(f"{seed}:{number}")
         sample = random.choice(samples)
-        if splice:
+        if mode == "maintain":
+            random.regions = (55, 35, 0, 10)
+            mutant = mutate(sample.file, random) if number % 50 else sample.file
+            operation = random.choice(MAINTENANCE)
+            return cls(number, sample, "maintained target", "pyarrow", operation, "path", mutant)
+        if mode == "splice":
             random.regions = (55, 45, 0, 0)
             mutant = mutate(sample.file, random) if number % 50 else sample.file
             engine = random.choices(("pyarrow", "duckdb"), (95, 5))[0]

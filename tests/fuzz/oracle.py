@@ -163,6 +163,8 @@ def merged(target: list[Row], source: list[Row], strategy: str) -> Counter[Row]:
         return Counter(source)
     if strategy == "append":
         return Counter([*target, *source])
+    if strategy == "delete":
+        return Counter(row for row in target if row[0] is None or row[0] not in new)
     there = {row[0] for row in target if row[0] is not None}
     kept = [new.get(row[0], row) if strategy != "insert" and row[0] is not None else row for row in target]
     added = [row for key, row in new.items() if key not in there] if strategy != "update" else []

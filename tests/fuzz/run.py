@@ -23,11 +23,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fsspeckit.core.parquet import dictionaries
 from fuzz import oracle
-from fuzz.case import Case, Finding
+from fuzz.case import Case, Finding, Mode
 from fuzz.samples import samples
 from fuzz.trial import run, scratch_folder
 
@@ -54,8 +54,8 @@ class Summary:
 class Child:
     """A process that runs mutants one by one, and says who is at work."""
 
-    def __init__(self, seed: int, splice: bool) -> None:
-        command = [sys.executable, "-m", "fuzz.run", "--seed", str(seed), "--child", *(["--splice"] if splice else [])]
+    def __init__(self, seed: int, mode: Mode) -> None:
+        command = [sys.executable, "-m", "fuzz.run", "--seed", str(seed), "--child", "--mode", mode]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         found_at = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
         self.process = subprocess.Popen(command, env=found_at, **pipes)  # type: ignore[call-overload]
@@ -102,12 +102,12 @@ class Child:
         self.process.wait()
 
 
-def fuzz(seed: int, numbers: range, workers: int = 2, splice: bool = False) -> Summary:
+def fuzz(seed: int, numbers: range, workers: int = 2, mode: Mode = "merge") -> Summary:
     """Run mutants in child processes."""
     summary, waiting, lock = Summary(), iter(numbers), threading.Lock()
 
     def work() -> None:
-        child = Child(seed, splice)
+        child = Child(seed, mode)
         while True:
             with lock:
                 number = next(waiting, None)
@@ -115,10 +115,10 @@ def fuzz(seed: int, numbers: range, workers: int = 2, splice: bool = False) -> S
                 break
             kind, text, phase = child.ask(number)
             if kind in ("died", "hang"):
-                child = Child(seed, splice)
+                child = Child(seed, mode)
                 kind, text = _judge(child, number, kind, text, phase)
                 if child.process.poll() is not None:
-                    child = Child(seed, splice)
+                    child = Child(seed, mode)
             with lock:
                 summary.add(number, kind, text)
         child.close()
@@ -139,7 +139,7 @@ def _judge(child: Child, number: int, kind: str, text: str, phase: str) -> tuple
     return "finding", f"{kind} {text}; PyArrow alone does not"
 
 
-def child(seed: int, splice: bool) -> None:
+def child(seed: int, mode: Mode) -> None:
     _limit_memory()
     dictionaries._ROWS_PER_VALUE = 1  # the files to break have few rows
     known = samples()
@@ -147,7 +147,7 @@ def child(seed: int, splice: bool) -> None:
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="fuzz-") as folder:
         for line in sys.stdin:
             number, only_pyarrow = json.loads(line)
-            case = Case.of(seed, number, known, splice)
+            case = Case.of(seed, number, known, mode)
             kind, text = _run(case, Path(folder) / "trial", only_pyarrow, say)
             say.write(json.dumps({"kind": kind, "text": text}) + "\n")
 
@@ -175,7 +175,7 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def report(summary: Summary, seed: int, count: int, seconds: float, splice: bool = False) -> str:
+def report(summary: Summary, seed: int, count: int, seconds: float, mode: Mode = "merge") -> str:
     known = samples()
     lines = [f"{count} mutants (seed {seed}) in {seconds:.0f} s"]
     lines += [f"  {n:6d}  {name}" for name, n in sorted(summary.outcomes.items())]
@@ -183,13 +183,13 @@ def report(summary: Summary, seed: int, count: int, seconds: float, splice: bool
     lines += [f"  {len(summary.aborts) - hangs:6d}  aborts inside PyArrow", f"  {hangs:6d}  hangs inside PyArrow"]
     lines += [f"  {len(summary.findings):6d}  findings"]
     smallest = (
-        min((len(Case.of(seed, n, known, splice).mutant), n, text) for n, text in summary.aborts)
+        min((len(Case.of(seed, n, known, mode).mutant), n, text) for n, text in summary.aborts)
         if summary.aborts
         else None
     )
     if smallest:
         lines.append(f"  the smallest that aborts: mutant {smallest[1]}, {smallest[0]} bytes: {smallest[2]}")
-    lines += [f"  abort {n}: {Case.of(seed, n, known, splice)}: {text}" for n, text in summary.aborts]
+    lines += [f"  abort {n}: {Case.of(seed, n, known, mode)}: {text}" for n, text in summary.aborts]
     lines += [f"  FINDING {n}: {text}" for n, text in sorted(summary.findings)[:50]]
     return "\n".join(lines)
 
@@ -200,24 +200,29 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--splice", action="store_true", help="files of the target of which most is to be copied")
+    parser.add_argument(
+        "--mode",
+        choices=get_args(Mode),
+        default="merge",
+        help="splice: files of the target of which most is to be copied; maintain: compactions, new columns, deletes",
+    )
     parser.add_argument("--mutant", type=int, help="run this one again, in this process")
     parser.add_argument("--keep", type=Path, help="a folder for the file, the lake and the source of --mutant")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        child(given.seed, given.splice)
+        child(given.seed, given.mode)
         return 0
     if given.mutant is not None:
-        case = Case.of(given.seed, given.mutant, samples(), given.splice)
+        case = Case.of(given.seed, given.mutant, samples(), given.mode)
         print(case, flush=True)
         print(
             run(case, given.keep or Path(tempfile.mkdtemp(prefix="fuzz-")), lambda name: print("…", name, flush=True))
         )
         return 0
     begin = time.monotonic()
-    summary = fuzz(given.seed, range(given.first, given.first + given.n), given.workers, given.splice)
-    print(report(summary, given.seed, given.n, time.monotonic() - begin, given.splice))
+    summary = fuzz(given.seed, range(given.first, given.first + given.n), given.workers, given.mode)
+    print(report(summary, given.seed, given.n, time.monotonic() - begin, given.mode))
     return 1 if summary.findings else 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from damage import chunk_of, edit_footer
 from fsspeckit.core.parquet import thrift
 from fuzz import oracle
-from fuzz.case import Case
+from fuzz.case import MAINTENANCE, Case
 from fuzz.mutations import Dice, _describe
 from fuzz.run import fuzz, report
 from fuzz.samples import samples
@@ -30,13 +30,26 @@ def test_mutants_are_merged_as_pyarrow_reads_them_or_refused(seed: int) -> None:
 
 def test_mutants_are_spliced_as_pyarrow_reads_them_or_refused() -> None:
     """Footers and headers of pages of files of which most would be copied as bytes."""
-    summary = fuzz(100, range(200), workers=1, splice=True)
-    text = report(summary, 100, 200, 0, splice=True)
+    summary = fuzz(100, range(200), workers=1, mode="splice")
+    text = report(summary, 100, 200, 0, mode="splice")
     assert not summary.findings, text
     assert not summary.aborts, text
     assert sum(summary.outcomes.values()) == 200
     assert summary.outcomes["spliced"] > 30, text
     assert summary.outcomes["written anew"] > 3, text
+    assert summary.outcomes["refused: UnreadableFileError"] > 60, text
+
+
+def test_mutants_are_compacted_and_changed_as_pyarrow_reads_them_or_refused() -> None:
+    """Compactions, new columns, deletes, appended rows and undo."""
+    summary = fuzz(100, range(200), workers=1, mode="maintain")
+    text = report(summary, 100, 200, 0, mode="maintain")
+    assert not summary.findings, text
+    assert not summary.aborts, text
+    assert sum(summary.outcomes.values()) == 200
+    done, all_of_them = {name.partition(":")[0] for name in summary.outcomes}, {*MAINTENANCE, "undone"} - {"undo"}
+    assert done >= all_of_them, text
+    assert summary.outcomes["evolve around damage"], text
     assert summary.outcomes["refused: UnreadableFileError"] > 60, text
 
 

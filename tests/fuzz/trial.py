@@ -13,6 +13,7 @@ from typing import Any
 from fsspeckit.core.errors import FsspeckitError, UnreadableFileError
 from fuzz import oracle
 from fuzz.case import Case, Finding, content
+from fuzz.maintenance import MaintenanceTrial
 from fuzz.source import SourceTrial
 from fuzz.target import SplicedTrial, TargetTrial
 
@@ -23,7 +24,12 @@ def run(case: Case, folder: Path, phase: Phase) -> str:
     """What came of it, in a word or two; `Finding` if it may not be. `phase` is called with the name of each step."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lake").mkdir(parents=True)
-    trials: dict[str, Any] = {"source": SourceTrial, "target": TargetTrial, "spliced target": SplicedTrial}
+    trials: dict[str, Any] = {
+        "source": SourceTrial,
+        "target": TargetTrial,
+        "spliced target": SplicedTrial,
+        "maintained target": MaintenanceTrial,
+    }
     trial = trials[case.role](case, folder)
     trial.prepare()
     before = content(folder)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import fsspeckit
 from fsspeckit.core.errors import FsspeckitError
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 
@@ -52,6 +53,29 @@ def look_as_a_user(lake: Path, seen: Counter[str]) -> None:
         seen["difference: read gave torn rows"] += 1
 
 
+def look_at_a_snapshot(lake: Path, seen: Counter[str]) -> None:
+    """All files are of one version: each key once, and the same columns everywhere."""
+    keys, columns = Counter[int](), set()
+    try:
+        folder = lake.stat().st_ino
+        with fsspeckit.snapshot(str(lake)) as files:
+            for path in files:
+                with open(path, "rb") as file:
+                    table = pq.ParquetFile(file).read()
+                keys.update(table["id"].to_pylist())
+                columns.add(tuple(map(str, table.schema)))
+            if lake.stat().st_ino != folder:  # the soak itself put a copy in its place
+                return
+    except (FsspeckitError, FileNotFoundError):
+        seen["refused snapshots"] += 1
+        return
+    seen["snapshots"] += 1
+    if twice := [key for key, count in keys.items() if count > 1]:
+        seen[f"difference: a snapshot has the keys {twice[:5]} twice"] += 1
+    if len(columns) > 1:
+        seen[f"difference: a snapshot has files with {columns}"] += 1
+
+
 def text_of(key: int, number: int) -> str:
     """The text of a row, which tells whether its columns belong together."""
     return f"{key}:{number}:" + "x" * (number % 40)
@@ -64,5 +88,6 @@ if __name__ == "__main__":
         if lake.is_dir():
             look(lake, seen)
             look_as_a_user(lake, seen)
+            look_at_a_snapshot(lake, seen)
         time.sleep(0.05)  # the writers need the machine more
     print(json.dumps(seen))

@@ -1,8 +1,9 @@
-"""`make soak MINUTES=10`: random merges of all engines, kills, faults and recoveries, against a model.
+"""`make soak MINUTES=10`: random operations of all engines, kills, faults and recoveries, against a model.
 
 One lake, one operation at a time, readers looping beside it. What a killed or failed operation left is compared with
 the model before and after it: a commit that is recorded must be there after recovery, one that is not must not, and
-nothing in between. The folder is renamed or copied before some recoveries. No partition folder is left without files.
+nothing in between. So are the columns of every file, the last batch of a stream, and the commits that can be undone.
+The folder is renamed or copied before some recoveries. No partition folder is left without files.
 Prints what was done, and every difference.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -29,17 +31,15 @@ import pyarrow.parquet as pq
 from crash.dying import with_tests_on_path
 from crash.lakes import litter
 from fsspeckit.api import recover
-from soak.readers import text_of
-from soak.worker import COUNTS, SCHEMA, Operation
-from support import rows
+from fsspeckit.commits import history
+from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
+from fsspeckit.maintenance import plan_compact
+from soak.draw import PARTITIONS, Draw
+from soak.model import Operation, State, as_tuple, expected
+from soak.worker import schema
+from support import data_files, fingerprint, rows
 
-KEYS = 120
-PARTITIONS = 4
-STRATEGIES = ("insert", "update", "upsert", "upsert", "upsert", "full_merge", "deduplicate", "append", "overwrite")
-# Operations of the model's own names: a change feed with deletes and late rows, rows that move, whole partitions gone.
-ROW_CHANGES = ("delete", "feed", "feed", "move", "move", "empty a partition")
-FEED = {"delete_column": "op", "delete_values": ["D"], "sequence_by": "n", "on_duplicates": "latest"}
-Model = dict[int, tuple[int, int]]  # key -> the number that a row of it carries, and its partition
+Bytes = dict[str, tuple[str, int]]  # of each file: a hash of its content, and its modification time
 
 
 @dataclass
@@ -81,21 +81,45 @@ class Worker:
             self.process.wait()
 
 
+@dataclass(frozen=True)
+class Kept:
+    """An undoable commit: its id, what was before it, and the files before and after it."""
+
+    id: str
+    before: State
+    files_before: Bytes
+    files_after: Bytes
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An operation with the state and files before it, and the state and counts after it if it is done."""
+
+    engine: str
+    operation: Operation
+    old: State
+    files: Bytes
+    after: State
+    counts: dict[str, int]
+    is_refused: bool = False
+
+
 @dataclass
 class Soak:
     folder: Path
     engines: tuple[str, ...]
     chance: random.Random
-    model: Model = field(default_factory=dict)
+    state: State = field(default_factory=State)
+    kept: list[Kept] = field(default_factory=list)  # the last one first
     seen: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
-    number: int = 0
 
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
+    def __post_init__(self) -> None:
+        self.lake = self.folder / "lake"
+        self.draw = Draw(str(self.lake), self.chance)
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, turns: float = math.inf) -> None:
         workers = [Worker(engine) for engine in self.engines]
         weights = [1 if engine == "spark" else 4 for engine in self.engines]  # its driver takes its time to come back
         self._fill()
@@ -107,49 +131,99 @@ class Soak:
             text=True,
         )
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and self.draw.number < turns:
             self.turn(self.chance.choices(workers, weights)[0])
         saw = json.loads(reader.communicate()[0])
-        self.seen["reads"] = saw.get("reads", 0)
+        self.seen["reads"], self.seen["snapshots"] = saw.get("reads", 0), saw.get("snapshots", 0)
         self.differences += [f"{what} ({count} times)" for what, count in saw.items() if what.startswith("difference")]
         for worker in workers:
             worker.close()
 
     def turn(self, worker: Worker) -> None:
-        operation = self._draw()
-        after, counts = self._expected(operation)
+        turn = self._next(worker.engine)
+        operation, old = turn.operation, turn.old
         answer = worker.ask(operation)
         outcome, recorded = answer["outcome"], bool(list(self.lake.glob(".fsspeckit-commit-*")))
-        self.seen[f"{worker.engine} {outcome}"] += 1
-        self.seen["merges" if outcome == "done" else "kills" if outcome == "killed" else "faults"] += 1
-        if recorded and outcome == "killed":
-            self.seen[f"kills of {worker.engine} that hit a live journal"] += 1
-        what = f"{worker.engine} {operation.strategy} {operation.options}, {operation.fate} at {operation.point}"
+        self._count(turn, outcome, recorded)
         if outcome == "raw":
-            self.differences.append(f"{what}: raw error {answer['error']}")
-        if outcome == "done" and operation.fate != "kill" and answer["counts"] not in ({}, counts):
-            self.differences.append(f"{what}: counted {answer['counts']}, not {counts}")
-        possible = {"done": [after], "recorded": [after], "refused": [self.model]}.get(outcome, [self.model, after])
-        self._check(possible if not recorded else [after], what)
-
-    def _check(self, possible: list[Model], what: str) -> None:
-        """Recover, in one of several ways, and compare."""
-        if litter(self.folder):
-            self._recover(what)
-        found = Counter((row["id"], row["x"], row["n"], int(row["p"])) for row in rows(self.lake))
-        fitting = [m for m in possible if found == Counter((k, text_of(k, n), n, p) for k, (n, p) in m.items())]
-        if not fitting:
-            self.differences.append(f"{what}: {len(found)} rows, none of {[len(m) for m in possible]}")
-        empty = [folder.name for folder in self.lake.glob("p=*") if not any(folder.iterdir())]
-        if left := litter(self.folder) + empty:
-            self.differences.append(f"{what}: left {left}")
-        if not fitting or left:
+            self._differs(turn, f"raw error {answer['error']}")
+        if outcome == "done" and answer["counts"] not in ({}, turn.counts):
+            self._differs(turn, f"counted {answer['counts']}, not {turn.counts}")
+        if operation.fate == "live" and outcome == ("done" if turn.is_refused else "refused"):
+            self._differs(turn, f"{outcome} {answer}")
+        possible = {"done": [turn.after], "recorded": [turn.after], "refused": [old]}.get(outcome, [old, turn.after])
+        if self._check(turn, possible if not recorded else [turn.after]) and self._check_kept(turn, outcome):
+            if operation.kind == "compact" and outcome == "done":
+                again = plan_compact(str(self.lake), **operation.options).bins
+                self._differs(turn, f"a second one would do {again}") if again else None
+        else:
             shutil.rmtree(self.folder)
             self._fill()
-        else:
-            self.model = fitting[0]
 
-    def _recover(self, what: str) -> None:
+    def _next(self, engine: str) -> Turn:
+        operation, files = self.draw.operation(self.state), fingerprint(self.lake)
+        if operation.kind != "undo":
+            return Turn(engine, operation, self.state, files, *expected(operation, self.state))
+        can_undo = bool(self.kept) and self.kept[0].files_after == files
+        after = self.kept[0].before if can_undo else self.state
+        return Turn(engine, operation, self.state, files, after, {}, is_refused=not can_undo)
+
+    def _differs(self, turn: Turn, text: str) -> None:
+        operation = turn.operation
+        what = f"{turn.engine} {operation.kind} {operation.options}, {operation.fate} at {operation.point}"
+        self.differences.append(f"{what}: {text}")
+
+    def _count(self, turn: Turn, outcome: str, recorded: bool) -> None:
+        engine, kind = turn.engine, turn.operation.kind
+        self.seen[f"{engine} {outcome}"] += 1
+        self.seen["done" if outcome == "done" else "kills" if outcome == "killed" else "faults"] += 1
+        self.kinds[kind, outcome] += 1
+        if recorded and outcome == "killed":
+            self.seen[f"kills of {engine} that hit a live journal"] += 1
+            self.kinds[kind, "killed after the commit point"] += 1
+
+    def _check(self, turn: Turn, possible: list[State]) -> bool:
+        """Recover, in one of several ways, and compare rows and columns."""
+        if self._litter():
+            self._recover()
+        found = Counter(as_tuple(row | {"p": int(row["p"])}) for row in rows(self.lake))
+        schemas = {pq.read_schema(self.lake / name).remove_metadata() for name in data_files(self.lake)}
+        fitting = [state for state in possible if found == state.multiset and schemas == {_stored(state)}]
+        if not fitting:
+            wanted = [(len(state.rows), _stored(state)) for state in possible]
+            self._differs(turn, f"{found.total()} rows of {schemas}, none of {wanted}")
+        empty = [folder.name for folder in self.lake.glob("p=*") if not any(folder.iterdir())]
+        if left := self._litter() + empty:
+            self._differs(turn, f"left {left}")
+        self.state = fitting[0] if fitting else self.state
+        return bool(fitting) and not left
+
+    def _check_kept(self, turn: Turn, outcome: str) -> bool:
+        """An undoable commit that happened can be undone, one that did not cannot, and none twice."""
+        operation, files = turn.operation, fingerprint(self.lake)
+        is_changed, known = files != turn.files, [kept.id for kept in self.kept]
+        listed = [commit.id for commit in history(str(self.lake))]
+        right = listed == known
+        if is_changed and operation.options.get("undoable"):
+            right = listed[1:] == known and listed[:1] != known[:1]
+            self.kept = [Kept(id, turn.old, turn.files, files) for id in listed[:1]] + self.kept
+        elif is_changed and operation.kind == "undo":
+            right = listed == known[1:] and files == self.kept[0].files_before
+            self.kept = self.kept[1:]
+        elif operation.kind == "forget":
+            right = listed[:1] == known[:1] and set(listed) <= set(known) and (outcome != "done" or len(listed) < 2)
+            self.kept = [kept for kept in self.kept if kept.id in listed]
+        if not right:
+            self._differs(turn, f"{outcome}, changed: {is_changed}, undoable {listed}, before {known}")
+        return right
+
+    def _litter(self) -> list[str]:
+        """What is left of commits; what undoable ones keep has its own check."""
+        homes = [*self.folder.glob(".fsspeckit-*"), *self.lake.glob(".fsspeckit")]
+        kept = [str(home.relative_to(self.folder)) for home in homes if os.listdir(home) == ["undo"]]
+        return [name for name in litter(self.folder) if name not in kept]
+
+    def _recover(self) -> None:
         self.seen["recoveries"] += 1
         way = self.chance.choice(["api", "command", "merge", "rename", "copy"])
         with warnings.catch_warnings():
@@ -157,9 +231,8 @@ class Soak:
             if way == "command":
                 subprocess.run([sys.executable, "-m", "fsspeckit", "recover", str(self.lake)], capture_output=True)
             elif way == "merge":
-                from crash.lakes import merge
-
-                merge(self.lake, pa.Table.from_pylist([], SCHEMA))
+                nothing = pa.table({"id": pa.array([], pa.int64())})
+                PyArrowDatasetIO().merge(nothing, str(self.lake), "delete", ["id"])
             elif way == "rename":
                 os.rename(self.lake, self.folder / "renamed")
                 recover(str(self.folder / "renamed"))
@@ -169,103 +242,52 @@ class Soak:
         recover(str(self.lake))
 
     def _recover_a_copy(self) -> None:
-        """The whole tree is copied, and the copy takes the place of what it is a copy of."""
+        """The whole tree is copied, and the copy takes the place of what it is a copy of.
+
+        What was kept under another name belongs to the folder with the old inode, which is gone.
+        """
+        other = self.folder / ".fsspeckit-renamed"
+        if other.is_dir():
+            lost = os.listdir(other / "undo")
+            self.kept = [kept for kept in self.kept if kept.id not in lost]
+            shutil.rmtree(other)
         copy = self.folder.with_name("copy")
         subprocess.run(["cp", "-a", self.folder, copy], check=True)
         shutil.rmtree(self.folder)
         copy.rename(self.folder)
 
-    def _draw(self) -> Operation:
-        self.number += 1
-        drawn = self.chance.choice([*STRATEGIES, *ROW_CHANGES])
-        fate = self.chance.choice(["live", "kill", "kill", "kill", "fail"])
-        recorded = self.chance.random() < 0.7
-        options: dict[str, dict[str, Any]] = {"feed": FEED, "move": {"on_move": "move"}}
-        more = options.get(drawn, {})
-        strategy = "upsert" if more else drawn
-        return Operation(
-            str(self.lake),
-            self._rows(drawn),
-            "delete" if drawn == "empty a partition" else strategy,
-            {"replace": self.chance.choice(["in_place", "new_file"]), **more},
-            fate,
-            recorded,
-            self.chance.randrange(20 if recorded else 150),
-        )
-
-    def _rows(self, drawn: str) -> list[dict[str, Any]]:
-        ids = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 3))
-        if drawn == "append":
-            ids = [key for key in ids if key not in self.model]
-        if drawn == "empty a partition":
-            gone = self.chance.randrange(PARTITIONS)
-            ids = [key for key, (_, p) in self.model.items() if p == gone] or ids
-        if drawn in ("delete", "empty a partition"):
-            return [{"id": key} for key in ids]
-        if drawn == "feed":
-            return [change for key in ids for change in self._changes(key)]
-        return [self._row(key, self.number, self._partition(key, drawn == "move")) for key in ids]
-
-    def _changes(self, key: int) -> list[dict[str, Any]]:
-        """One or two changes of a key, in any order. Some are older than its row."""
-        changes = []
-        for n in self.chance.sample(range(max(0, self.number - 5), self.number + 2), self.chance.randint(1, 2)):
-            if self.chance.random() < 0.3:
-                changes.append({"id": key, "x": None, "n": n, "p": None, "op": "D"})
-            else:
-                is_older = n < self.model.get(key, (-1, 0))[0]  # its partition does not matter
-                changes.append({**self._row(key, n, self._partition(key, is_older)), "op": "U"})
-        return changes
-
-    def _partition(self, key: int, is_any: bool) -> int:
-        """The partition of an existing key, or any."""
-        old = self.model.get(key)
-        return self.chance.randrange(PARTITIONS) if is_any or old is None else old[1]
-
-    def _row(self, key: int, number: int, partition: int) -> dict[str, Any]:
-        return {"id": key, "x": text_of(key, number), "n": number, "p": partition}
-
-    def _expected(self, operation: Operation) -> tuple[Model, dict[str, int]]:
-        strategy, old, counts = operation.strategy, self.model, Counter[str]()
-        source = {row["id"]: row for row in sorted(operation.rows, key=lambda row: row.get("n", 0))}
-        new = {} if strategy in ("full_merge", "overwrite") else dict(old)
-        counts["deleted"] = len(old.keys() - source.keys()) if not new else 0
-        for key, row in source.items():
-            if "sequence_by" in operation.options and key in old and row["n"] < old[key][0]:
-                counts["skipped"] += 1
-            elif strategy == "delete" or row.get("op") == "D":
-                counts["deleted"] += key in old
-                new.pop(key, None)
-            elif strategy != ("update" if key not in old else "insert"):
-                counts["updated" if key in old else "inserted"] += 1
-                counts["moved"] += key in old and old[key][1] != row["p"]
-                new[key] = row["n"], row["p"]
-        return new, {name: counts[name] for name in COUNTS}
-
     def _fill(self) -> None:
-        self.model = {key: (0, key // 2 % PARTITIONS) for key in range(0, KEYS, 2)}
-        stored = SCHEMA.remove(SCHEMA.get_field_index("p"))
+        self.state, self.kept = self.draw.first_rows(), []
+        stored = _stored(self.state)
         for i in range(2 * PARTITIONS):
-            found = [self._row(key, 0, 0) for key in list(self.model)[i :: 2 * PARTITIONS]]
+            found = [{name: row[name] for name in stored.names} for row in list(self.state.rows.values())]
             folder = self.lake / f"p={i % PARTITIONS}"
             folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(found, stored), folder / f"f{i}.parquet")
+            pq.write_table(pa.Table.from_pylist(found[i :: 2 * PARTITIONS], stored), folder / f"f{i}.parquet")
 
     def report(self) -> str:
-        order = ("merges", "kills", "faults", "recoveries", "reads")
+        order = ("done", "kills", "faults", "recoveries", "reads", "snapshots")
         lines = [f"{self.seen[name]:8,} {name}" for name in order]
         live = {name: count for name, count in self.seen.items() if name.endswith("live journal")}
         lines.insert(2, f"{sum(live.values()):8,} kills that hit a live journal")
         lines += [f"{count:8,}   {name}" for name, count in sorted(live.items())]
+        for kind in sorted({kind for kind, _ in self.kinds}):
+            counts = [f"{count} {outcome}" for (of, outcome), count in sorted(self.kinds.items()) if of == kind]
+            lines.append(f"         {kind}: {', '.join(counts)}")
         lines += [f"{len(self.differences):8,} differences", *(f"  {text}" for text in self.differences)]
         return "\n".join(lines)
 
 
-def soak(minutes: float, engines: tuple[str, ...], seed: int) -> Soak:
+def _stored(state: State) -> pa.Schema:
+    """The schema of each file: the partition is in the path."""
+    return schema([name for name in state.columns if name != "p"], is_wide=state.is_wide)
+
+
+def soak(minutes: float, engines: tuple[str, ...], seed: int, turns: float = math.inf) -> Soak:
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=where) as folder:
         made = Soak(Path(folder) / "soak", engines, random.Random(seed))
-        made.run(minutes * 60)
+        made.run(minutes * 60, turns)
         return made
 
 

@@ -13,48 +13,53 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from crash.dying import Killer
 from fsspeckit.api import dataset_io
+from fsspeckit.commits import history, undo
+from fsspeckit.core import compact as compaction
+from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.core.errors import CommitUnfinishedError, FsspeckitError
 from fsspeckit.core.storage import LocalStorage
+from soak.model import COUNTS, WRITES, Operation
 
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.string()), ("n", pa.int64()), ("p", pa.int64())])
-_COLUMNS = SCHEMA.append(pa.field("op", pa.string()))
-COUNTS = ("inserted", "updated", "deleted", "skipped", "moved")
+TEXTS = ("x", "op")
 
 
-@dataclass(frozen=True)
-class Operation:
-    """A merge or a write, and what befalls it: `kill` or `fail` at call `point`, after the commit point or before."""
+def schema(columns: list[str], *, is_wide: bool) -> pa.Schema:
+    """Text, or int64; `w` is int32 until a value does not fit."""
+    types = {**dict.fromkeys(TEXTS, pa.string()), "w": pa.int64() if is_wide else pa.int32()}
+    return pa.schema([(name, types.get(name, pa.int64())) for name in columns])
 
-    lake: str
-    rows: list[dict[str, Any]]
-    strategy: str
-    options: dict[str, Any]
-    fate: str = "live"
-    recorded: bool = False
-    point: int = 0
 
-    @property
-    def source(self) -> pa.Table:
-        """The columns that the rows have: a delete has only keys, and a feed has one more that says what to do."""
-        names = self.rows[0].keys() if self.rows else SCHEMA.names
-        return pa.Table.from_pylist(self.rows, pa.schema([field for field in _COLUMNS if field.name in names]))
-
-    def run(self, io: Any, source: Any) -> dict[str, int]:
-        if self.strategy in ("append", "overwrite"):
-            io.write_dataset(source, self.lake, mode=self.strategy, partition_columns=["p"])
-            return {}
-        if self.strategy in ("full_merge", "deduplicate"):
-            result = io.write_parquet_dataset(source, self.lake, self.strategy, ["id"])
+def run(operation: Operation, io: Any) -> dict[str, int]:
+    """Run an operation to its end, and return its counts if it has any."""
+    source = pa.Table.from_pylist(operation.rows, schema(operation.columns, is_wide=operation.is_wide))
+    lake, strategy, options = operation.lake, operation.strategy, dict(operation.options)
+    if strategy == "undo":
+        undo(lake)
+    elif strategy == "forget":
+        history(lake, keep=1)
+    elif strategy == "compact":
+        # A commit for each partition
+        compaction._COMMIT_BYTES, compaction._FILES_PER_TASK = 1, 0
+        io.compact(lake, **{name: value for name, value in options.items() if value is not None})
+    elif strategy in WRITES:
+        io.write_dataset(source, lake, mode=strategy, partition_columns=["p"], **options)
+    else:
+        if strategy == "filter":
+            result = io.delete(lake, **options)
+        elif strategy in ("full_merge", "deduplicate"):
+            result = io.write_parquet_dataset(source, lake, strategy, ["id"], **options)
         else:
-            result = io.merge(source, self.lake, self.strategy, ["id"], **self.options)
+            if "batch" in options:
+                options["batch"] = Batch("soak", options["batch"])
+            result = io.merge(source, lake, strategy, ["id"], **options)
         return {name: getattr(result, name) for name in COUNTS}
+    return {}
 
 
 class Fate(Killer):
@@ -83,7 +88,7 @@ def perform(operation: Operation, io: Any) -> dict[str, Any]:
     methods = {n: m for n, m in vars(LocalStorage).items() if callable(m) and not n.startswith("_")}
     Fate(operation).install()
     try:
-        return {"outcome": "done", "counts": operation.run(io, operation.source)}
+        return {"outcome": "done", "counts": run(operation, io)}
     except CommitUnfinishedError as error:
         return {"outcome": "recorded", "error": str(error)}
     except FsspeckitError as error:
@@ -113,14 +118,14 @@ def _in_a_child(operation: Operation, engine: str) -> dict[str, Any]:
 
 
 def _serve(engine: str) -> None:
-    run = functools.partial(_in_a_child, engine=engine)
+    answer = functools.partial(_in_a_child, engine=engine)
     if engine == "spark":
         from spark_session import SMALL, local_session
 
-        run = functools.partial(perform, io=dataset_io("spark", spark=local_session("local[2]", **SMALL)))
+        answer = functools.partial(perform, io=dataset_io("spark", spark=local_session("local[2]", **SMALL)))
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(run(Operation(**json.loads(line)))), flush=True)
+        print(json.dumps(answer(Operation(**json.loads(line)))), flush=True)
 
 
 if __name__ == "__main__":

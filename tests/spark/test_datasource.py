@@ -182,17 +182,26 @@ def test_reading_what_is_not_there(spark: Any, lake: str) -> None:
         spark.read.format("fsspeckit").schema("y string").load(lake).collect()
 
 
-def test_a_source_too_large_for_the_driver_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
-    monkeypatch.setattr(datasource, "MAX_BYTES", 10)
+def test_keys_too_large_for_the_driver_are_sent_elsewhere(monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
+    """Rows are read from disk, so only keys count."""
+    monkeypatch.setattr(datasource, "SMALL_BYTES", 10)
+    monkeypatch.setattr(datasource, "MAX_KEY_BYTES", 10)
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     source = datasource.FsspeckitSource({"path": lake, "key": "id", "strategy": "upsert"})
     schema = StructType([StructField("id", LongType()), StructField("x", StringType())])
     writer = source.writer(schema, overwrite=False)
     message = writer.write(iter(pa.table({"id": [1], "x": ["some text"]}).to_batches()))
-    with pytest.raises(ValueError, match=r"merges at most 10 on the driver. Use SparkDatasetIO"):
+    writer.commit([message, None])
+    assert {row["x"] for row in rows(lake) if row["id"] == 1} == {"some text"}
+    writer = source.writer(schema, overwrite=False)
+    message = writer.write(iter(pa.table({"id": [1, 2], "x": ["other", "text"]}).to_batches()))
+    with pytest.raises(
+        ValueError, match=r"of which 16 are keys, .* 10 bytes of keys on the driver. Use SparkDatasetIO"
+    ):
         writer.commit([message, None])
     assert os.listdir(Path(lake).parent) == ["orders"]
+    assert {row["x"] for row in rows(lake) if row["id"] == 1} == {"some text"}
 
 
 def test_what_a_killed_job_left_is_removed(lake: str) -> None:

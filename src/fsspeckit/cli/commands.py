@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,12 +24,14 @@ from fsspeckit.cli.options import (
 )
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
+from fsspeckit.cli.sql_options import SqlCommand, sql_options
 from fsspeckit.cli.tools import demo, doctor, ship
 from fsspeckit.cli.version import version_option
 from fsspeckit.cli.watching import quiet_option, watching
-from fsspeckit.cli.write_options import WriteCommand, write_options
+from fsspeckit.cli.write_options import WriteCommand, confirm_removal, write_options
 
 if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
     from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
     from fsspeckit.datasets.options import MergeOptions
     from fsspeckit.report.summary import Report
@@ -110,10 +111,33 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
             planned = io.plan_delete(command.target, **arguments, on_progress=on_progress)
         _report_plan(command, planned)
         return
-    started, done = time.perf_counter(), f"The delete from {command.target} is done"
+    done = f"The delete from {command.target} is done"
+    _run(command, done, lambda on_progress: io.delete(command.target, **arguments, on_progress=on_progress))
+
+
+def _run(command: Command, done: str, work: Callable[[OnProgress], MergeResult]) -> None:
+    started = time.perf_counter()
     with command.watching(done) as on_progress:
-        result = io.delete(command.target, **arguments, on_progress=on_progress)
+        result = work(on_progress)
     _report_result(command, result, time.perf_counter() - started, done)
+
+
+@cli.command(short_help="Run a MERGE or DELETE statement.")
+@sql_options
+@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+def sql(command: SqlCommand, dry_run: bool) -> None:
+    """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
+
+    Statements that are not exactly a merge with some options are refused, with the clause that is not.
+    """
+    command, call = command.prepared()
+    io = command.dataset_io()
+    if dry_run:
+        with command.watching() as on_progress:
+            planned = call.watched(on_progress).plan(io)
+        _report_plan(command, planned)
+        return
+    _run(command, f"The statement on {command.target} is done", lambda on_progress: call.watched(on_progress).run(io))
 
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
@@ -149,7 +173,7 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     try:
         result = run(None if yes else 0)
     except RemovedRowsError as refused:
-        _confirm_removal(command.target, refused.rows)
+        confirm_removal(command.target, refused.rows)
         started = time.perf_counter()
         # No more rows than the user has agreed to: another writer may have added some in the meantime.
         result = run(refused.rows)
@@ -157,18 +181,6 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     with reporting(done):
         _note_target(existed, command, future=False)
     _report_result(command, result, seconds, done)
-
-
-def _confirm_removal(target: str, rows: int | None) -> None:
-    """Ask on a terminal whether rows may be removed; elsewhere refuse."""
-    from fsspeckit.core.errors import ArgumentError
-    from fsspeckit.report.summary import count
-
-    removed = "an unknown number of rows (a file cannot be read)" if rows is None else count(rows, "row")
-    sentence = f"This write would remove {removed} of {target}."
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ArgumentError(f"{sentence} Nothing was changed. Add --yes to remove them, --dry-run to see the files.")
-    click.confirm(f"{sentence} Go on?", abort=True, err=True)
 
 
 def _report_result(command: Command, result: MergeResult | WriteResult, seconds: float, done: str) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsspeckit.cli.options import ENGINE_OPTIONS, Command, add_options, gathered, json_option, lock_timeout_option
+from fsspeckit.cli.options import (
+    ENGINE_OPTIONS,
+    Command,
+    add_options,
+    gathered,
+    json_option,
+    lock_timeout_option,
+    undoable_option,
+)
 from fsspeckit.cli.watching import quiet_option
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
@@ -49,6 +57,7 @@ _OPTIONS = [
         help="Only this partition, e.g. day=2026-01-01, or year=2026/month=1; may be repeated.",
     ),
     lock_timeout_option,
+    undoable_option,
     *ENGINE_OPTIONS,
     quiet_option,
     json_option,

@@ -204,7 +204,7 @@ TIMEZONE_OPTIONS = [
         help="Time zone of SOURCE timestamps that do not have one, if those of TARGET do.",
     ),
 ]
-_REWRITE_OPTIONS = [
+REWRITE_OPTIONS = [
     click.option(
         "--replace",
         type=click.Choice(("in_place", "new_file")),
@@ -216,7 +216,7 @@ _REWRITE_OPTIONS = [
     undoable_option,
     *TIMEZONE_OPTIONS,
 ]
-_REPORT_OPTIONS = [
+REPORT_OPTIONS = [
     quiet_option,
     json_option,
     click.option(
@@ -261,8 +261,8 @@ _MERGE_OPTIONS = [
     *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *NEW_FILE_OPTIONS,
-    *_REWRITE_OPTIONS,
-    *_REPORT_OPTIONS,
+    *REWRITE_OPTIONS,
+    *REPORT_OPTIONS,
 ]
 _DELETE_OPTIONS = [
     click.argument("target"),
@@ -283,8 +283,8 @@ _DELETE_OPTIONS = [
         "numbers, ISO dates or text.",
     ),
     *ENGINE_OPTIONS,
-    *_REWRITE_OPTIONS,
-    *_REPORT_OPTIONS,
+    *REWRITE_OPTIONS,
+    *REPORT_OPTIONS,
 ]
 
 

@@ -3,7 +3,7 @@
     list ─▶ footers ─▶ choose bins ─▶ write each bin anew ─▶ check ─▶ commit ─▶ and again, until nothing is chosen
 
 Rows do not change. Each commit replaces the files of some bins, and the next one plans anew: a compaction that was
-killed goes on where it was, and other writers wait for one commit only.
+killed goes on where it was, and other writers wait for one commit only. One that can be undone is one commit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from fsspeckit.core import defaults
-from fsspeckit.core.commit.session import Session, unfinished, warn_unfinished, writing
+from fsspeckit.core.commit.session import CommitNote, Session, unfinished, warn_unfinished, writing
 from fsspeckit.core.dataset.ledger import without_streams
 from fsspeckit.core.dataset.target import read_target
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
-from fsspeckit.core.model import FileInfo, Footer, Target
+from fsspeckit.core.model import FileInfo, Footer, Staged, Target
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.join import different_entries
 from fsspeckit.core.parquet.metadata_entries import differing_entry
@@ -43,13 +43,13 @@ _COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """`partitions` limits the compaction to partitions with these values. `one_commit`: all bins in one commit."""
+    """`partitions` limits the compaction to partitions with these values. `undoable`: all bins in one commit."""
 
     target_size: int = defaults.TARGET_SIZE
     sort_by: tuple[str, ...] = ()
     partitions: tuple[Mapping[str, Any], ...] | None = None
     lock_timeout: float = defaults.LOCK_TIMEOUT
-    one_commit: bool = False
+    undoable: bool = False
     on_progress: OnProgress | None = None
 
 
@@ -81,7 +81,7 @@ def compact(engine: Engine, location: Location, request: CompactRequest) -> Comp
                 target, request = _target(engine, location, request)
                 bins, remaining = _next_bins(engine, location, target, request, commits)
                 if not bins:
-                    return _result(location, target, commits)
+                    return _result(location, target.files.infos, target.rows, commits)
                 progress.next_part(sum(b.bytes for b in bins) / max(1, remaining))
                 progress.enter("write", sum(len(b.files) for b in bins), sum(b.bytes for b in bins))
                 with location.storage.syncing():
@@ -91,15 +91,13 @@ def compact(engine: Engine, location: Location, request: CompactRequest) -> Comp
                     _check(engine, location, session, bins, joined)
                 staged = [s for files in joined for s in files.staged]
                 removed = [file.info for chosen in bins for file in chosen.files]
+                keep = _note(target, staged, removed) if request.undoable else None
                 progress.enter("commit")
-                session.commit(staged, removed, target.files.infos)
+                session.commit(staged, removed, target.files.infos, keep)
             _count(commits, joined, removed)
+            if request.undoable:
+                return _result(location, _infos_after(target, staged, removed), target.rows, commits)
             progress.enter("lock")
-            if request.one_commit:
-                with writing(location, request.lock_timeout, progress.waiting):
-                    progress.enter("footers")
-                    target, request = _target(engine, location, request)
-                return _result(location, target, commits)
 
 
 @contextlib.contextmanager
@@ -162,7 +160,7 @@ def _next_bins(
     chosen: list[Bin] = []
     candidates = _choose(engine, location, target, request, commits)
     for candidate in candidates:
-        if chosen and not request.one_commit and sum(c.bytes for c in chosen) + candidate.bytes > limit:
+        if chosen and not request.undoable and sum(c.bytes for c in chosen) + candidate.bytes > limit:
             break
         chosen.append(candidate)
     return chosen, sum(candidate.bytes for candidate in candidates)
@@ -176,13 +174,21 @@ def _choose(
     if commits is not None and commits.known is not None:
         files = [file for file in files if file.path in commits.known]
     is_sorted = partial(rows_are_sorted, location, request.sort_by)
-    bins = choose_bins(files, request.target_size, request.sort_by, is_sorted)
+    bins = choose_bins(files, request.target_size, request.sort_by, is_sorted, partial(_owner_of, location))
     # A new file is never cut or sorted a second time, so that this ends: the other reasons make fewer of something.
     once = ("large file", "not sorted")
     bins = [b for b in bins if b.reason not in once or not written.issuperset(f.path for f in b.files)]
     for chosen in bins:
         _check_entries(location, chosen)
     return bins
+
+
+def _owner_of(location: Location, file: Footer) -> str:
+    disk = location.on_disk()
+    try:
+        return "" if disk is None else disk.storage.owner_of(disk.at(file.path))
+    except FileNotFoundError:  # the commit will notice
+        return ""
 
 
 def _in_partitions(target: Target, partitions: Sequence[Mapping[str, Any]] | None) -> list[Footer]:
@@ -280,15 +286,26 @@ def _count(commits: _Commits, joined: Sequence[Joined], removed: Sequence[FileIn
     commits.removed += [info.path for info in removed]
 
 
-def _result(location: Location, target: Target, commits: _Commits) -> CompactResult:
-    infos = target.files.infos
+def _infos_after(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> list[FileInfo]:
+    gone = {info.path for info in removed}
+    kept = [info for info in target.files.infos if info.path not in gone]
+    return sorted([*kept, *(FileInfo(s.path, s.size, 0) for s in staged)], key=lambda info: info.path)
+
+
+def _note(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> CommitNote:
+    """What the record of an undoable compaction says."""
+    files = {"files_before": len(target.files.infos), "files_after": len(_infos_after(target, staged, removed))}
+    return CommitNote("compact", {**files, "rows": target.rows})
+
+
+def _result(location: Location, infos: Sequence[FileInfo], rows: int, commits: _Commits) -> CompactResult:
     files, size = commits.before or (len(infos), sum(info.size for info in infos))
     return CompactResult(
         files_before=files,
         files_after=len(infos),
         bytes_before=size,
         bytes_after=sum(info.size for info in infos),
-        rows=target.rows,
+        rows=rows,
         commits=commits.commits,
         bytes_written=commits.bytes_written,
         bytes_copied=commits.bytes_copied,

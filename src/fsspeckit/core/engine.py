@@ -12,8 +12,9 @@ values, O(files) and O(parts), never O(rows).
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -47,10 +48,13 @@ class Source(Protocol):
         """Close what `open` has opened; sources of the caller stay open."""
 
 
-@runtime_checkable
-class Untyped(Protocol):
-    """A source whose columns have no types of their own, such as a CSV file. They take the types of the target."""
+class Untyped(ABC):
+    """A source whose columns have no types of their own, such as a CSV file. They take the types of the target.
 
+    Not a protocol: a DataFrame of Spark Connect seems to have every method.
+    """
+
+    @abstractmethod
     def typed(self, type_of: Callable[[str], pa.DataType | None]) -> object:
         """A source that engines open. `type_of` gives the type of a column, or `None` if the target lacks it."""
 

@@ -156,8 +156,8 @@ class ExecutionPlan:
         if not self.deletes_missing(number):
             return {}
         footer = self.target.files[number]
-        matched = self.match.groups.get(footer.path, {})
-        missing = {g: group.rows - _total(matched.get(g)) for g, group in enumerate(footer.row_groups)}
+        matched, none = self.match.groups.get(footer.path, {}), MatchedRows()
+        missing = {g: group.rows - matched.get(g, none).total for g, group in enumerate(footer.row_groups)}
         return {group: rows for group, rows in missing.items() if rows}
 
     def changed_groups(self, number: int) -> dict[int, MatchedRows]:
@@ -271,7 +271,3 @@ def files_with_missing_rows(actions: Actions, target: Target, shape: Shape, prof
         return frozenset(range(len(target.files)))
     partitions = partition_map(target, shape)
     return frozenset(n for n, footer in enumerate(target.files) if partitions.values(footer) in profile.partitions)
-
-
-def _total(matched: MatchedRows | None) -> int:
-    return 0 if matched is None else matched.total

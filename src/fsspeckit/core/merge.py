@@ -343,8 +343,9 @@ def _plan(
     shape = shape_of_files(target, shape, profile.columns_to_retype)
     planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
     validate.rows_to_insert(planned.counts.inserted, shape)
-    validate.types_unchanged(target, shape, request.schema)
-    validate.bytes_to_rewrite([footer.info.size for footer in planned.brought_along], request.schema)
+    if request.schema.evolve:
+        validate.types_unchanged(target, shape, request.schema)
+        validate.bytes_to_rewrite([footer.info.size for footer in planned.brought_along], request.schema)
     return planned, spool, matched.hits
 
 

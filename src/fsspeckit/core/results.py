@@ -12,6 +12,7 @@ from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.dataset.ledger import file_to_copy, with_batch
 from fsspeckit.core.dataset.target import files_of_other_types
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
@@ -208,7 +209,11 @@ def describe(
         updated=counts.updated,
         deleted=counts.deleted,
         files=tuple(_file_plans(location, planned, written, compared)),
-        hints=(*(_type_hints(planned, brought_along) if types_change else ()), *_hints(planned)),
+        hints=(
+            *(_type_hints(planned, brought_along) if types_change else ()),
+            *_hints(planned),
+            *layout_hints(location.shown, planned),
+        ),
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
         retyped_columns=_retyped_columns(planned) if types_change else {},

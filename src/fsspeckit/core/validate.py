@@ -214,7 +214,7 @@ def removed_rows(rows: int | None, limit: int | None) -> None:
 
 def bytes_to_rewrite(sizes: Sequence[int], schema: SchemaChanges) -> None:
     """Refuse a schema change that would rewrite very many bytes of files without a changed row."""
-    if schema.evolve and sum(sizes) > schema.max_bytes:
+    if sum(sizes) > schema.max_bytes:
         raise SchemaMismatchError(
             f"The schema change would rewrite {len(sizes):,} file(s) without a changed row, {sum(sizes):,} bytes, and "
             f"at most {schema.max_bytes:,} are allowed. Allow more (evolve_max_bytes), or let only files with changed "
@@ -224,7 +224,7 @@ def bytes_to_rewrite(sizes: Sequence[int], schema: SchemaChanges) -> None:
 
 def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None:
     """Refuse another type of a column, and new struct fields, if the catalog cannot follow."""
-    if not schema.only_columns or not schema.evolve or target.schema is None:
+    if not schema.only_columns or target.schema is None:
         return
     old = {field.name: field.type for field in target.schema}
     changed = [f.name for f in shape.schema if f.name in old and types_differ(old[f.name], f.type)]

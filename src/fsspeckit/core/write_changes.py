@@ -47,7 +47,8 @@ def write_changes(
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
     how = replacing(engine, location, request.replace)
-    check_free_space(location, staging, [*touched, *planned.brought_along] if request.schema.evolve else [])
+    if request.schema.evolve:
+        check_free_space(location, staging, [*touched, *planned.brought_along])
     jobs = _jobs(planned, files, how)
     rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
     written = {job.footer.path for job in jobs}

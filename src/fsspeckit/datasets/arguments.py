@@ -55,6 +55,12 @@ def progress_callback(options: Mapping[str, Any]) -> OnProgress | None:
     return callback
 
 
+def batch_interval(compact_every: Any) -> int | None:
+    if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
+        raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
+    return compact_every
+
+
 def row_limit(options: Mapping[str, Any]) -> int | None:
     limit: Any = options.get("max_removed_rows")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
@@ -135,4 +141,5 @@ def compact_request(options: Mapping[str, Any]) -> CompactRequest:
         partitions=None if partitions is None else tuple(partitions),
         lock_timeout=timeout(options),
         on_progress=progress_callback(options),
+        undoable=flag("undoable", options),
     )

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.ipc
 
+from fsspeckit.core.engine import Untyped
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
 from fsspeckit.datasets.paths import expanded, file_format
-from fsspeckit.datasets.sources import chained, is_paths, path_reader
+from fsspeckit.datasets.sources import chained, is_paths, path_reader, to_reader
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,8 +79,23 @@ def prepared(data: Any, access: Access) -> Any:
     return data
 
 
+def source_columns(data: Any, access: Access) -> tuple[Any, list[str]]:
+    """The source, still unread, and the names of its columns."""
+    data = prepared(data, access)
+    if isinstance(data, (PandasFrame, Files)):
+        return data, list(data.typed(lambda name: None).schema.names)
+    if is_paths(data):
+        return data, list(to_reader(data, access).schema.names)
+    if isinstance(schema := getattr(data, "schema", None), pa.Schema):
+        return data, list(schema.names)
+    if isinstance(columns := getattr(data, "columns", None), (list, tuple)):  # Polars, DuckDB, Spark
+        return data, [str(name) for name in columns]
+    data = to_reader(data, access)
+    return data, list(data.schema.names)
+
+
 @dataclass(frozen=True)
-class PandasFrame:
+class PandasFrame(Untyped):
     """A pandas frame. Its index is left out, but for levels with names: they are columns."""
 
     frame: Any
@@ -109,7 +125,7 @@ class PandasFrame:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Untyped):
     """Files of which some are not Parquet."""
 
     locations: tuple[tuple[Path, Location, str], ...]

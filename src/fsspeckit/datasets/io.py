@@ -211,6 +211,7 @@ class DatasetIO(Generic[Frame]):
             sort_by: columns to sort the rows of each partition by.
             partitions: only these partitions: `[{"day": "2026-01-01"}]`.
             lock_timeout: seconds to wait for another writer.
+            undoable: keep the old files, so that `fsspeckit.undo` can put them back. The compaction is then one commit.
         """
         check_known("compact", options, CompactOptions)
         request, location = compact_request(options), self._locate(path)

@@ -181,6 +181,8 @@ class CompactOptions(ProgressOptions, total=False):
     """Only these partitions: `[{"day": "2026-01-01"}]`."""
     lock_timeout: float
     """Seconds to wait for another writer."""
+    undoable: bool
+    """Keep the old files, so that `fsspeckit.undo` can put them back. The compaction is then one commit."""
 
 
 class EngineOptions(TypedDict, total=False):
@@ -208,6 +210,13 @@ class AnyWriteOptions(WriteDatasetOptions, total=False):
     source_sql: str | None
     """DuckDB: a query that returns the source, instead of `data`."""
 
+
+SAID_BY_STATEMENTS = (
+    "strategy",
+    "key_columns",
+    *sorted(RowChangeOptions.__optional_keys__ - {"on_duplicates", "on_move"}),
+)
+"""Arguments of `merge` that a MERGE statement says itself."""
 
 # What other libraries, and the command line, call these arguments.
 _PARAMETERS = ("key_columns", "partition_columns", "strategy", "path", "data")

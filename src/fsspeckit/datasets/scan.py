@@ -15,8 +15,9 @@ import pyarrow.dataset as ds
 
 from fsspeckit.core.commit.readers import consistent_files
 from fsspeckit.core.dataset.footers import read_footers
+from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.dataset.partitions import value_array
-from fsspeckit.core.errors import SchemaMismatchError, TargetChangedError
+from fsspeckit.core.errors import TargetChangedError
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.parquet.footer_checks import check_chunks
 from fsspeckit.core.parquet.reader import (
@@ -32,8 +33,8 @@ from fsspeckit.core.parquet.reader import (
 )
 from fsspeckit.core.parquet.schema import has_int96, int96_unit
 from fsspeckit.core.storage import Location
-from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import from_file_calendar
+from fsspeckit.core.values.conform import to_common_type
 from fsspeckit.core.values.schema import plain_schema, unify_footers
 from fsspeckit.datasets.sources import existing_files, path_fields
 
@@ -58,6 +59,13 @@ def scan_dataset(
 ) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
     return _scan(location, existing_files(location), columns, filter, readahead)
+
+
+def column_names(location: Location) -> list[str]:
+    """The columns of a data set, stored ones and those of its paths; none if it does not exist."""
+    footers = read_footers(location, list_files(location), ())
+    stored = unify_footers(footers) if footers else pa.schema([])
+    return [*stored.names, *(partition.name for partition in path_fields(footers, stored))]
 
 
 def _scan(
@@ -186,17 +194,7 @@ def _one_file(location: Location, footer: Footer, common: pa.Schema) -> pa.Table
 
     def column(field: pa.Field) -> Any:
         if field.name in stored:
-            return _cast(stored[field.name], field, location.show(footer.path))
+            return to_common_type(stored[field.name], field.type, field.name, location.show(footer.path))
         return value_array(footer.partition.get(field.name), field.type, table.num_rows)
 
     return pa.table([column(f) for f in common], schema=common)
-
-
-def _cast(column: pa.ChunkedArray, common: pa.Field, where: str) -> Any:
-    try:
-        return arrays.cast(arrays.plain(column), common.type)
-    except arrays.ValueDoesNotFit as error:
-        raise SchemaMismatchError(
-            f"Column {common.name!r} of {where} holds {error.args[0]!r}, which the files' common type {common.type} "
-            "cannot hold. Bring the files to one type first."
-        ) from None

@@ -44,7 +44,8 @@ def share(part: int, whole: int) -> str:
 
 def kept_commit_line(commit: KeptCommit) -> str:
     """One commit of the history, for people."""
-    counts = ", ".join(f"{number:,} {name}" for name, number in commit.counts.items() if not name.startswith("target_"))
+    counted = [(name, number) for name, number in commit.counts.items() if not name.startswith("target_")]
+    counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted)
     kept = f"keeps {count(len(commit.kept_files), 'file')} of {size(commit.bytes)}"
     line = f"{commit.committed_at:%Y-%m-%d %H:%M:%S} UTC  {commit.operation}  {counts}  {kept}  {commit.folder}"
     changes = f"  (cannot be undone: {'; '.join(commit.changes[:3])})" if commit.changes else ""

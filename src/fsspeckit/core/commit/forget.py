@@ -17,9 +17,10 @@ from fsspeckit.core.dataset.ledger import PREFIX, committed_at, entries
 from fsspeckit.core.dataset.listing import check_distinct, list_files
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Footer, Staged
-from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start, with_end
+from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
 from fsspeckit.core.parquet.footer_override import without_entry
 from fsspeckit.core.parquet.reader import reading
+from fsspeckit.core.parquet.splice import copy_with_footer
 from fsspeckit.core.rewrite.files import new_name
 from fsspeckit.core.storage import Location
 
@@ -63,7 +64,7 @@ def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> N
 
 
 def _copy_without(location: Location, footer: Footer, entry: str, staging: str, staged: str) -> Staged:
-    """Pages keep their offsets, so the other fields of the footer stay valid. In a store the copy gets a new name."""
+    """In a store the copy gets a new name."""
     path, target = location.at(footer.path), f"{staging}/{staged}"
     disk = location.on_disk()
     final = footer.path if disk is not None else new_name(footer.path)
@@ -71,12 +72,9 @@ def _copy_without(location: Location, footer: Footer, entry: str, staging: str, 
         with reading(location, footer.path):
             source = stack.enter_context(location.storage.open_input(path))
             raw = footer_bytes(source)
-            end, body = with_end(without_entry(raw, entry)), footer_start(source, raw)
-        sink = stack.enter_context(location.storage.open_output(target, final))
-        location.storage.copy_range(source, sink, 0, body)
-        sink.write(end)
-    location.storage.sync_file(target)
+        end, new_footer = footer_start(source, raw), without_entry(raw, entry)
+        size = copy_with_footer(location.storage, source, end, new_footer, target, final)
     if disk is not None:
         disk.storage.copy_mode(path, target)
     receipt = location.storage.receipt(target)
-    return Staged(staged, final, footer.rows, body + len(end), footer.path, receipt)
+    return Staged(staged, final, footer.rows, size, footer.path, receipt)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from fsspeckit.core.commit.shared import HOME, Writers, check_data_paths, home_of, refuse_pattern
+from fsspeckit.core.commit.shared import HOME, MALFORMED, Writers, check_data_paths, home_of, refuse_pattern
 from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.errors import CommitUnfinishedError, StorageError, TargetError
 from fsspeckit.core.storage import Location, StoreLocation
@@ -141,7 +141,7 @@ def read_head(objects: Objects, key: str) -> HeadVersion | None:
         return None
     try:
         return HeadVersion(_parse(json.loads(answer[0])), answer[1])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except MALFORMED as error:
         raise CommitUnfinishedError(
             f"The head object {objects.place}/{key} cannot be used: {error}. Nothing was changed. If fsspeckit did not "
             "write it, or no commit is running, delete it.",

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fsspeckit.core.commit.shared import check_data_paths, check_inside
+from fsspeckit.core.commit.shared import MALFORMED, check_data_paths, check_inside
 from fsspeckit.core.commit.staging import JOURNAL, missing_folders
 from fsspeckit.core.errors import CommitUnfinishedError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Staged
@@ -162,7 +162,7 @@ def read(location: DiskLocation, staging: str) -> Journal:
             staged = posixpath.join(staging, addition.staged)
             if not location.storage.is_plain(staged) and location.storage.stat(staged) is not None:
                 raise ValueError(f"{addition.staged!r} is not a plain file")
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
+    except (*MALFORMED, OSError) as error:
         raise CommitUnfinishedError(
             f"The journal {path} cannot be used: {error}. Nothing was changed; if it is not yours, move it away.",
             operation="recover",

@@ -25,6 +25,8 @@ from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
 
 HOME = ".fsspeckit-"
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a journal, a head or a record raises that fsspeckit did not write."""
 
 Resolution = Literal["finish", "discard"]
 """How to resolve a recorded commit that conflicts with the data set: apply it anyway, or give it up."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from fsspeckit.core.commit.head import Journal
 from fsspeckit.core.commit.record import FileState, Record, parse
-from fsspeckit.core.commit.shared import CommitNote, home_of
+from fsspeckit.core.commit.shared import MALFORMED, CommitNote, home_of
 from fsspeckit.core.errors import StorageError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.rewrite.files import new_name
@@ -23,7 +23,6 @@ from fsspeckit.core.storage.base import copy_bytes
 from fsspeckit.core.storage.objects import Objects
 
 _RECORD, _DRAFT, _RENAMED = "record.json", "draft.json", "renamed.json"
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def undo_folder(root: str, session: str = "") -> str:
@@ -60,7 +59,7 @@ def publish(location: StoreLocation, objects: Objects, session: str, journal: Jo
     folder = undo_folder(location.root, session)
     draft = objects.get(f"{folder}/{_DRAFT}") if journal.keeps else None
     if draft is not None:
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*MALFORMED):
             record = _with_etags(location, objects, parse(draft[0], folder), journal)
             objects.put(f"{folder}/{_RECORD}", record.to_bytes())
         objects.delete([f"{folder}/{_DRAFT}"])
@@ -68,7 +67,7 @@ def publish(location: StoreLocation, objects: Objects, session: str, journal: Jo
         _remove(objects, undo_folder(location.root, journal.undoes))
         renamed = objects.get(f"{folder}/{_RENAMED}")
         if renamed is not None:
-            with contextlib.suppress(*_BROKEN):
+            with contextlib.suppress(*MALFORMED):
                 _rename(location, objects, json.loads(renamed[0]), journal)
             objects.delete([f"{folder}/{_RENAMED}"])
 
@@ -104,7 +103,7 @@ def records(location: StoreLocation, objects: Objects | None = None) -> list[Rec
         folder, _, name = entry.key.rpartition("/")
         answer = objects.get(entry.key) if name == _RECORD else None
         if answer is not None:
-            with contextlib.suppress(*_BROKEN):
+            with contextlib.suppress(*MALFORMED):
                 record = parse(answer[0], folder)
                 found += [record] if folder == undo_folder(location.root, record.commit) else []
     return sorted(found, key=lambda record: record.number)

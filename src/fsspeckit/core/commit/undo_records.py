@@ -19,7 +19,7 @@ from dataclasses import replace
 from fsspeckit.core.commit import staging as staging_folders
 from fsspeckit.core.commit.journal import Journal, inode_of
 from fsspeckit.core.commit.record import FileState, Record, parse
-from fsspeckit.core.commit.shared import HOME, CommitNote, home_of
+from fsspeckit.core.commit.shared import HOME, MALFORMED, CommitNote, home_of
 from fsspeckit.core.errors import StorageError
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import DiskLocation
@@ -84,7 +84,7 @@ def publish(location: DiskLocation, staging: str) -> None:
         storage.sync_folder(folder)
     undone = posixpath.join(staging, _UNDONE)
     if storage.stat(undone) is not None:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(*MALFORMED):
             commit = json.loads(storage.read_bytes(undone))["commit"]
             for record in [record for record in records(location) if record.commit == commit]:
                 drop(location, record)
@@ -127,7 +127,7 @@ def _records_in(location: DiskLocation, folder: str) -> list[Record]:
             if not storage.is_link(path) and storage.stat(posixpath.join(path, RECORD)) is not None:
                 record = parse(storage.read_bytes(posixpath.join(path, RECORD)), path)
                 found += [record] if record.commit == name else []
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        except MALFORMED:
             continue
     return found
 

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core.dataset.footers import open_planned
-from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.filters import Condition, RowFilter
 from fsspeckit.core.match.key_index import match_step, scan_bytes
@@ -30,6 +28,7 @@ from fsspeckit.core.rows.exchange import Runner
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.calendars import SAME_SINCE, from_file_calendar
+from fsspeckit.core.values.conform import to_common_type
 
 Mask = npt.NDArray[np.bool_]
 
@@ -123,21 +122,8 @@ def _read_columns(
                 table.select([name]), footer.calendar, location.show(footer.path), footer.int96
             )
             table = table.set_column(table.schema.get_field_index(name), name, corrected.column(0))
-    return {name: _cast(location, footer, name, table.column(name), dtype) for name, dtype in types.items()}
-
-
-def _cast(location: Location, footer: Footer, name: str, column: pa.ChunkedArray, dtype: pa.DataType) -> Any:
-    plain = arrays.plain(column)
-    try:
-        cast = arrays.cast(plain, dtype)
-    except arrays.ValueDoesNotFit as error:
-        raise SchemaMismatchError(
-            f"Column {name!r} of {location.show(footer.path)} holds {error.args[0]!r}, which the target's common type "
-            f"{dtype} cannot hold. Bring the files to one type first."
-        ) from None
-    if t.is_decimal(plain.type) and t.is_floating(dtype):  # Arrow's cast of 0.35 is not the float 0.35 (seen)
-        return plain.cast(pa.string()).cast(dtype)
-    return cast
+    where = location.show(footer.path)
+    return {name: to_common_type(table.column(name), dtype, name, where) for name, dtype in types.items()}
 
 
 # -- prune

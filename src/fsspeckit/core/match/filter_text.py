@@ -37,15 +37,6 @@ class _Condition:
         return self.operator in ("in", "not in")
 
 
-def parse_condition(text: str) -> tuple[str, str, Any]:
-    """One condition as a tuple of PyArrow's filter form.
-
-    >>> parse_condition("month >= 9")
-    ('month', '>=', 9)
-    """
-    return parse_conditions([text])[0]
-
-
 def parse_conditions(texts: Sequence[str]) -> list[tuple[str, str, Any]]:
     """Conditions that must all hold, as a list of tuples.
 

@@ -22,13 +22,12 @@ from pyarrow import types as t
 from fsspeckit.core.values import arrays, keys
 
 _EXACT = Context(prec=80)
-_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_DAY = 86_400 * _NANOS["s"]
+_DAY = 86_400 * arrays.NANOS["s"]
 _FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 _EPOCH = dt.datetime(1970, 1, 1)
 _LEAST, _GREATEST = Decimal("1e-400"), Decimal("1e400")
 _DATE_UNITS = ("Y", "M", "W", "D")
-_TIME_UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, **_NANOS}
+_TIME_UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, **arrays.NANOS}
 
 
 class NullValue(Exception):
@@ -210,7 +209,9 @@ def _parsed(value: Value) -> Value:
     for family, zone in (("naive timestamp", None), ("zoned timestamp", "UTC")):
         for unit in ("ns", "us"):  # nanoseconds end in 2262
             try:
-                return Value(family, text.cast(pa.timestamp(unit, zone)).view(pa.int64())[0].as_py() * _NANOS[unit])
+                return Value(
+                    family, text.cast(pa.timestamp(unit, zone)).view(pa.int64())[0].as_py() * arrays.NANOS[unit]
+                )
             except pa.ArrowInvalid:
                 continue
     raise NotComparable("Give a date or time in ISO form, such as 2025-01-31 or 2025-01-31T12:00:00.")
@@ -276,7 +277,7 @@ def _floor(order: Any, dtype: pa.DataType) -> tuple[Any, bool]:
     if isinstance(order, float) and not math.isfinite(order):
         at, exact = (lowest - 1 if order < 0 else highest), False
     else:
-        steps = Fraction(order) * Fraction(10) ** scale / _NANOS.get(getattr(dtype, "unit", ""), 1)
+        steps = Fraction(order) * Fraction(10) ** scale / arrays.NANOS.get(getattr(dtype, "unit", ""), 1)
         at = min(math.floor(steps), highest)
         exact = at == steps
     if at < lowest:

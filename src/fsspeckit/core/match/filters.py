@@ -7,7 +7,6 @@ NaN and greater than all other values, and text compares by code point, as keys 
 
 from __future__ import annotations
 
-import difflib
 import numbers
 import posixpath
 from bisect import bisect_left, bisect_right
@@ -25,6 +24,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match import filter_values
 from fsspeckit.core.match.filter_values import Literal, NotComparable, NullValue, Value, rank
 from fsspeckit.core.model import Target
+from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.schema import in_target_case
 
@@ -116,11 +116,6 @@ class RowFilter:
         """The order value of a partition column in the files of a folder; `None` for null."""
         value = read_value(text, condition.dtype, self.zone)
         return float("nan") if isinstance(value, str) else value  # see `partitions.identities`
-
-
-def filter_columns(row_filter: RowFilter) -> tuple[str, ...]:
-    """The columns whose statistics may decide row groups."""
-    return tuple(name for name in row_filter.columns if name not in row_filter.partitions)
 
 
 # -- parse
@@ -216,7 +211,11 @@ def _column_type(name: str, target: Target, values: Sequence[Value]) -> pa.DataT
     """The plain type of a column. Refuses unknown columns, and those that have no order."""
     assert target.schema is not None
     if name not in target.schema.names and name not in target.partition_columns:
-        raise _unknown(name, [*target.schema.names, *target.partition_columns])
+        columns = list(dict.fromkeys([*target.schema.names, *target.partition_columns]))
+        raise ArgumentError(
+            f"The filter names column {name!r}, which the target does not have.{did_you_mean([name], columns)} It has: "
+            f"{columns}."
+        )
     stored = name in target.schema.names and not pa.types.is_null(target.schema.field(name).type)
     if name in target.partition_columns and not stored:
         dtype = filter_values.common_type(values)
@@ -242,13 +241,6 @@ def _column_type(name: str, target: Target, values: Sequence[Value]) -> pa.DataT
                 "which would select other rows. Delete these rows by their keys."
             )
     return dtype
-
-
-def _unknown(name: str, columns: Sequence[str]) -> ArgumentError:
-    columns = list(dict.fromkeys(columns))
-    similar = difflib.get_close_matches(name, columns, 1) or [c for c in columns if c.lower() == name.lower()]
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
-    return ArgumentError(f"The filter names column {name!r}, which the target does not have.{hint} It has: {columns}.")
 
 
 def _check_folders(name: str, dtype: pa.DataType, target: Target, zone: str) -> None:

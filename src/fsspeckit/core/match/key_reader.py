@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.dataset.footers import open_planned
 from fsspeckit.core.dataset.partitions import value_array
-from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Scan, Shape
 from fsspeckit.core.parquet.reader import read_row_group
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.calendars import from_file_calendar
+from fsspeckit.core.values.conform import to_common_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,11 @@ class _ColumnReader:
         stored = [n for n in names if self._is_stored(n)]
         table = read_row_group(self.location, self.footer.path, self.file, self.group, stored)
         dates = [n for n in stored if pa.types.is_date(table.schema.field(n).type)]  # `conform` corrects instants
-        for name, column in zip(dates, self._corrected(table.select(dates)).columns, strict=True):
+        where = self.location.show(self.footer.path)
+        corrected = from_file_calendar(table.select(dates), self.footer.calendar, where)
+        for name, column in zip(dates, corrected.columns, strict=True):
             table = table.set_column(table.schema.get_field_index(name), name, column)
         return [self._column(name, table) for name in names]
-
-    def _corrected(self, table: pa.Table) -> pa.Table:
-        return from_file_calendar(table, self.footer.calendar, self.location.show(self.footer.path))
 
     def _is_stored(self, name: str) -> bool:
         """The path gives the value of a partition column, even if the file stores it too."""
@@ -84,10 +83,4 @@ class _ColumnReader:
             return value_array(self.footer.partition[name], dtype, self.rows, self.shape.partition_timezone)
         if not self._is_stored(name):
             return pa.nulls(self.rows, dtype)
-        try:
-            return arrays.cast(arrays.plain(table.column(name)), dtype)
-        except arrays.ValueDoesNotFit as error:
-            raise SchemaMismatchError(
-                f"Column {name!r} of {self.location.show(self.footer.path)} holds {error.args[0]!r}, which the "
-                f"target's common type {dtype} cannot hold. Bring the files to one type first."
-            ) from None
+        return to_common_type(table.column(name), dtype, name, self.location.show(self.footer.path))

@@ -6,44 +6,23 @@ of them is read. Any file that PyArrow can open can get a column in this way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.parquet import chunk_layout, thrift
-from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
-from fsspeckit.core.parquet.chunk_writer import PAGE_OFFSETS, TOTALS, moved_index
-from fsspeckit.core.parquet.footer_io import footer_bytes, with_end
+from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable, metadata_of, with_metadata
+from fsspeckit.core.parquet.chunk_writer import TOTALS, ChunkWriter, Encoded, FileOrigin, Piece, encode
 from fsspeckit.core.parquet.footer_override import with_entries
 from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from fsspeckit.core.parquet.writer import storable
+from fsspeckit.core.parquet.layout import Layout
 from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.schema import plain_schema
-
-
-@dataclass(frozen=True, slots=True)
-class _Nulls:
-    """Chunks of nulls, encoded as a Parquet file in memory: the entry of each leaf in its footer, and its bytes."""
-
-    entries: Sequence[thrift.Struct]
-    buffer: pa.Buffer
-
-    @classmethod
-    def of(cls, columns: pa.Schema, rows: int, options: Mapping[str, Any]) -> _Nulls:
-        table = pa.table([arrays.null_array(rows, field.type) for field in columns], schema=columns)
-        sink = pa.BufferOutputStream()
-        with storable(), pq.ParquetWriter(sink, columns, **options) as writer:
-            writer.write_table(table, row_group_size=max(1, rows))
-        buffer = sink.getvalue()
-        groups = thrift.structs(thrift.decode(footer_bytes(pa.BufferReader(buffer))), FileMetaData.ROW_GROUPS)
-        if len(groups) != 1:
-            raise NotSpliceable("PyArrow splits a row group of that many rows")
-        return cls(thrift.structs(groups[0], RowGroup.COLUMNS), buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +49,16 @@ def append_columns(
     file, and how many of its bytes were copied. `NotSpliceable` if a column is not stored as PyArrow stores it.
     """
     groups, schema = thrift.structs(footer, FileMetaData.ROW_GROUPS), plain_schema(columns)
-    options, encoded, placed = _options(groups, old.metadata), dict[int, _Nulls](), _Placed(old.end)
-    new_groups = []
-    for group in groups:
-        rows = thrift.field(group, RowGroup.NUM_ROWS, thrift.I64)
-        if rows not in encoded:
-            encoded[rows] = _Nulls.of(schema, rows, options)
-        new_groups.append(placed.group(group, encoded[rows]))
-    indexes = b"".join(placed.indexes())
-    changed = {**footer, FileMetaData.ROW_GROUPS: thrift.struct_list(new_groups)}
-    raw = with_end(thrift.encode(with_entries(changed, entries)))
-    with storage.open_output(path, final) as sink:
-        storage.copy_range(old.file, sink, 0, old.end)
-        sink.write(b"".join([*placed.pages, indexes, raw]))
-    storage.sync_file(path)
-    return placed.at + len(raw), old.end
+    layout, encoded = Layout(schema, schema, _options(groups, old.metadata)), dict[int, Encoded]()
+    with _AppendedFile(storage, path, final, old) as writer:
+        new_groups = []
+        for group in groups:
+            rows = thrift.field(group, RowGroup.NUM_ROWS, thrift.I64)
+            if rows not in encoded:
+                nulls = [arrays.null_array(rows, field.type) for field in schema]
+                encoded[rows] = encode(layout, pa.table(nulls, schema=schema))
+            new_groups.append(writer.add_nulls(group, encoded[rows]))
+        return writer.close({**footer, FileMetaData.ROW_GROUPS: thrift.struct_list(new_groups)}, entries), writer.copied
 
 
 def _options(groups: Sequence[thrift.Struct], old: pq.FileMetaData) -> dict[str, Any]:
@@ -95,55 +69,43 @@ def _options(groups: Sequence[thrift.Struct], old: pq.FileMetaData) -> dict[str,
         "use_dictionary": False,
         "store_schema": False,
         "version": "2.6",
-        "write_statistics": any(ColumnMetaData.STATISTICS in chunk[ColumnChunk.META_DATA][1] for chunk in chunks),
+        "write_statistics": any(ColumnMetaData.STATISTICS in metadata_of(chunk) for chunk in chunks),
         "write_page_index": any(ColumnChunk.OFFSET_INDEX_OFFSET in chunk for chunk in chunks),
     }
 
 
-class _Placed:
-    """Chunks at their place in the new file, from the offset `at` on."""
+class _AppendedFile(ChunkWriter):
+    """The bytes of an old file without its footer, and new chunks behind them."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.pages: list[bytes] = []
-        self._indexes: list[tuple[tuple[int, int], thrift.Struct, bytes]] = []
+    _first_bytes = b""
 
-    def group(self, group: thrift.Struct, nulls: _Nulls) -> thrift.Struct:
-        """A row group whose last chunks are replaced by chunks of nulls."""
-        chunks = thrift.structs(group, RowGroup.COLUMNS)
-        kept, described = chunks[: -len(nulls.entries)], chunks[-len(nulls.entries) :]
-        new = [self._chunk(entry, like, nulls) for entry, like in zip(nulls.entries, described, strict=True)]
+    def __init__(self, storage: Storage, path: str, final: str, old: AppendedTo) -> None:
+        super().__init__(storage, path, final)
+        self._put(FileOrigin.of(storage, old.file), 0, old.end)
+        self.copied = old.end
+
+    def add_nulls(self, group: thrift.Struct, nulls: Encoded) -> thrift.Struct:
+        """A row group whose last chunks are replaced by the encoded nulls."""
+        encoded = thrift.structs(nulls.footer(), FileMetaData.ROW_GROUPS)
+        if len(encoded) != 1:
+            raise NotSpliceable("PyArrow splits a row group of that many rows")
+        entries, chunks = thrift.structs(encoded[0], RowGroup.COLUMNS), thrift.structs(group, RowGroup.COLUMNS)
+        kept, described = chunks[: -len(entries)], chunks[-len(entries) :]
+        new = [self._add(nulls, entry, like) for entry, like in zip(entries, described, strict=True)]
         totals = {
-            number: (thrift.I64, group[number][1] + sum(entry[ColumnChunk.META_DATA][1][size][1] for entry in new))
+            number: (thrift.I64, group[number][1] + sum(metadata_of(entry)[size][1] for entry in new))
             for number, size in TOTALS
             if number in group
         }
         return {**group, **totals, RowGroup.COLUMNS: thrift.struct_list([*kept, *new])}
 
-    def _chunk(self, entry: thrift.Struct, described: thrift.Struct, nulls: _Nulls) -> thrift.Struct:
-        chunk, wanted = Chunk.of(entry), described[ColumnChunk.META_DATA][1]
-        if chunk.metadata[ColumnMetaData.TYPE] != wanted[ColumnMetaData.TYPE]:
+    def _add(self, nulls: Encoded, entry: thrift.Struct, described: thrift.Struct) -> thrift.Struct:
+        wanted = metadata_of(described)
+        if metadata_of(entry)[ColumnMetaData.TYPE] != wanted[ColumnMetaData.TYPE]:
             raise NotSpliceable("A column is stored in another physical type than PyArrow's")
-        moved = self.at - chunk.start
-        self.pages.append(bytes(nulls.buffer.slice(chunk.start, chunk.size)))
-        self.at += chunk.size
         path = {ColumnMetaData.PATH_IN_SCHEMA: wanted[ColumnMetaData.PATH_IN_SCHEMA]}
-        offsets = {n: (thrift.I64, chunk.metadata[n][1] + moved) for n in PAGE_OFFSETS if n in chunk.metadata}
-        new = {**entry, ColumnChunk.META_DATA: (thrift.STRUCT, {**chunk.metadata, **path, **offsets})}
-        if entry[ColumnChunk.FILE_OFFSET][1]:
-            new[ColumnChunk.FILE_OFFSET] = thrift.I64, chunk.start + moved
-        for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
-            offset, length = fields
-            if offset in entry:
-                index = bytes(nulls.buffer.slice(entry[offset][1], entry[length][1]))
-                is_offsets = fields == chunk_layout.OFFSET_INDEX
-                self._indexes.append((fields, new, moved_index(index, chunk, moved) if is_offsets else index))
-        return new
+        return self._place(Piece(nulls, Chunk.of(with_metadata(entry, path))))
 
-    def indexes(self) -> Iterator[bytes]:
-        """The page indexes of the new chunks, whose places are put into the entries of the chunks."""
-        for fields in (chunk_layout.COLUMN_INDEX, chunk_layout.OFFSET_INDEX):
-            for (offset, length), entry, index in (kept for kept in self._indexes if kept[0] == fields):
-                entry[offset], entry[length] = (thrift.I64, self.at), (thrift.I32, len(index))
-                self.at += len(index)
-                yield index
+    def close(self, footer: thrift.Struct, entries: Mapping[str, str]) -> int:
+        """Write page indexes and the footer with entries added to it. Returns the size of the file."""
+        return self._finish(lambda: with_entries(footer, entries))

@@ -84,6 +84,17 @@ def reader_of(file: Any) -> ReadAt:
     return lambda offset, length: bytes(file.read_at(length, offset))
 
 
+def metadata_of(entry: thrift.Struct) -> thrift.Struct:
+    """The metadata of a column chunk, given its entry in the footer."""
+    metadata: thrift.Struct = entry[ColumnChunk.META_DATA][1]
+    return metadata
+
+
+def with_metadata(entry: thrift.Struct, changes: thrift.Struct) -> thrift.Struct:
+    """The entry of a column chunk with some fields of its metadata changed."""
+    return {**entry, ColumnChunk.META_DATA: (thrift.STRUCT, {**metadata_of(entry), **changes})}
+
+
 class NotSpliceable(Exception):
     """The column chunks of a file cannot be copied; `args[0]` says why."""
 
@@ -98,8 +109,7 @@ class Chunk:
 
     @property
     def metadata(self) -> thrift.Struct:
-        metadata: thrift.Struct = self.entry[ColumnChunk.META_DATA][1]
-        return metadata
+        return metadata_of(self.entry)
 
     @property
     def uncompressed_size(self) -> int:

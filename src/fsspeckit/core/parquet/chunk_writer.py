@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +30,7 @@ from fsspeckit.core.parquet.statistics import nan_counts
 from fsspeckit.core.parquet.writer import Writer, storable
 from fsspeckit.core.storage import Storage
 
-PAGE_OFFSETS = (
+_PAGE_OFFSETS = (
     ColumnMetaData.DATA_PAGE_OFFSET,
     ColumnMetaData.INDEX_PAGE_OFFSET,
     ColumnMetaData.DICTIONARY_PAGE_OFFSET,
@@ -93,9 +93,8 @@ class Piece:
 def encode(layout: Layout, table: pa.Table) -> Encoded:
     """Encode columns of one row group, given in the layout's plain types."""
     stored = layout.store(table)
-    options = {name: value for name, value in layout.options.items() if name != "sorting_columns"}
     sink = pa.BufferOutputStream()
-    with storable(), pq.ParquetWriter(sink, stored.schema, **options) as writer:
+    with storable(), pq.ParquetWriter(sink, stored.schema, **layout.unsorted().options) as writer:
         writer.write_table(stored, row_group_size=max(1, stored.num_rows))
     return Encoded(sink.getvalue(), nan_counts(stored))
 
@@ -103,14 +102,16 @@ def encode(layout: Layout, table: pa.Table) -> Encoded:
 class ChunkWriter(Writer):
     """A Parquet file that is written chunk by chunk. Subclasses make its footer."""
 
+    _first_bytes: ClassVar[bytes] = MAGIC
+
     def __init__(self, storage: Storage, path: str, final: str) -> None:
         self._storage, self._path = storage, path
         self._waiting: tuple[Origin, int, int] | None = None
         self._indexes: list[tuple[tuple[int, int], thrift.Struct, bytes]] = []
-        self._at = len(MAGIC)
+        self._at = len(self._first_bytes)
         self.rows = self.copied = 0
         self._sink = storage.open_output(path, final)
-        self._sink.write(MAGIC)
+        self._sink.write(self._first_bytes)
 
     def _place_row_group(
         self, pieces: Sequence[Piece], old: thrift.Struct, rows: int, ordinal: int, *, is_new: bool
@@ -137,11 +138,9 @@ class ChunkWriter(Writer):
         """Append a chunk to the file. Returns its entry in the new footer."""
         chunk, moved = piece.chunk, self._at - piece.chunk.start
         self._put(piece.origin, chunk.start, chunk.size)
-        metadata, entry = dict(chunk.metadata), dict(chunk.entry)
-        for page in PAGE_OFFSETS:
-            if page in metadata and metadata[page][1] > 0:
-                metadata[page] = thrift.I64, metadata[page][1] + moved
-        entry[ColumnChunk.META_DATA] = thrift.STRUCT, metadata
+        offsets = {page: chunk.metadata[page][1] for page in _PAGE_OFFSETS if page in chunk.metadata}
+        new_offsets = {page: (thrift.I64, offset + moved) for page, offset in offsets.items() if offset > 0}
+        entry = chunk_layout.with_metadata(chunk.entry, new_offsets)
         if entry[ColumnChunk.FILE_OFFSET][1]:
             entry[ColumnChunk.FILE_OFFSET] = thrift.I64, chunk.start + moved
         if not isinstance(piece.origin, Encoded):
@@ -156,11 +155,11 @@ class ChunkWriter(Writer):
             if offset in entry:
                 index = piece.origin.read(entry[offset][1], entry[length][1])
                 if fields == chunk_layout.OFFSET_INDEX:
-                    index = moved_index(index, piece.chunk, moved)
+                    index = _moved_index(index, piece.chunk, moved)
                 self._indexes.append((fields, entry, index))
 
     def _place_bloom_filter(self, piece: Piece, entry: thrift.Struct) -> None:
-        metadata = entry[ColumnChunk.META_DATA][1]
+        metadata = chunk_layout.metadata_of(entry)
         if ColumnMetaData.BLOOM_FILTER_OFFSET not in metadata:
             return
         start = metadata[ColumnMetaData.BLOOM_FILTER_OFFSET][1]
@@ -204,7 +203,7 @@ class ChunkWriter(Writer):
         self._sink.close()
 
 
-def moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
+def _moved_index(index: bytes, chunk: Chunk, moved: int) -> bytes:
     """An offset index with the new offsets of its pages."""
     fields = thrift.decode(index)
     pages = [dict(page) for page in thrift.structs(fields, OffsetIndex.PAGE_LOCATIONS)]

@@ -7,7 +7,7 @@ of a leaf. If these are equal, the old schema describes the new pages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from fsspeckit import __version__
 from fsspeckit.core.parquet import schema, thrift
+from fsspeckit.core.parquet.chunk_layout import metadata_of, with_metadata
 from fsspeckit.core.parquet.format import (
-    ColumnChunk,
     ColumnMetaData,
     FileMetaData,
     KeyValue,
@@ -111,12 +111,7 @@ class FooterOverride:
 
     def apply(self, footer: thrift.Struct, *, in_order: bool = True) -> thrift.Struct:
         """A new file's footer with these fields; without sorting columns unless its rows are `in_order`."""
-        fields = {**footer, FileMetaData.SCHEMA: self.schema}
-        fields.pop(FileMetaData.KEY_VALUE_METADATA, None)
-        if self.key_value is not None:
-            fields[FileMetaData.KEY_VALUE_METADATA] = self.key_value
-        if self.created_by is not None:
-            fields[FileMetaData.CREATED_BY] = self.created_by
+        fields = self.replace_fields(footer)
         groups = thrift.structs(footer, FileMetaData.ROW_GROUPS)
         if any(self._renames(group) or (not in_order and RowGroup.SORTING_COLUMNS in group) for group in groups):
             renamed = [self._renamed(group) for group in groups]
@@ -124,17 +119,30 @@ class FooterOverride:
             fields[FileMetaData.ROW_GROUPS] = thrift.struct_list(kept)
         return fields
 
+    def replace_fields(self, footer: thrift.Struct) -> thrift.Struct:
+        """A footer with this schema, these entries, and this writer if there is one."""
+        fields = {**footer, FileMetaData.SCHEMA: self.schema}
+        fields.pop(FileMetaData.KEY_VALUE_METADATA, None)
+        if self.key_value is not None:
+            fields[FileMetaData.KEY_VALUE_METADATA] = self.key_value
+        if self.created_by is not None:
+            fields[FileMetaData.CREATED_BY] = self.created_by
+        return fields
+
     def _renames(self, group: thrift.Struct) -> bool:
         """Does a column of the new row group have another path?"""
         chunks = zip(thrift.structs(group, RowGroup.COLUMNS), self.paths, strict=True)
-        return any(chunk[ColumnChunk.META_DATA][1][ColumnMetaData.PATH_IN_SCHEMA] != path for chunk, path in chunks)
+        return any(metadata_of(chunk)[ColumnMetaData.PATH_IN_SCHEMA] != path for chunk, path in chunks)
 
     def _renamed(self, group: thrift.Struct) -> thrift.Struct:
-        chunks = []
-        for chunk, path in zip(thrift.structs(group, RowGroup.COLUMNS), self.paths, strict=True):
-            metadata = {**chunk[ColumnChunk.META_DATA][1], ColumnMetaData.PATH_IN_SCHEMA: path}
-            chunks.append({**chunk, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)})
+        chunks = with_paths(thrift.structs(group, RowGroup.COLUMNS), self.paths)
         return {**group, RowGroup.COLUMNS: thrift.struct_list(chunks)}
+
+
+def with_paths(entries: Sequence[thrift.Struct], paths: Sequence[Any]) -> list[thrift.Struct]:
+    """The column chunks of a row group with other column paths."""
+    pairs = zip(entries, paths, strict=True)
+    return [with_metadata(entry, {ColumnMetaData.PATH_IN_SCHEMA: path}) for entry, path in pairs]
 
 
 def with_entries(fields: thrift.Struct, entries: Mapping[str, str]) -> thrift.Struct:

@@ -17,7 +17,8 @@ from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.parquet import chunk_layout, thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
 from fsspeckit.core.parquet.chunk_writer import ChunkWriter, Encoded, FileOrigin, Piece
-from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
+from fsspeckit.core.parquet.footer_override import with_paths
+from fsspeckit.core.parquet.format import ColumnMetaData, FileMetaData, RowGroup, SchemaElement
 from fsspeckit.core.parquet.layout import Layout
 from fsspeckit.core.parquet.metadata_entries import NewValues, differing_entry
 from fsspeckit.core.parquet.splice import OldFile
@@ -72,7 +73,7 @@ def _elements(footer: thrift.Struct) -> list[thrift.Struct]:
 
 def _codecs(footer: thrift.Struct, group: int) -> tuple[int, ...]:
     entries = chunk_layout.chunk_entries(footer, group)
-    return tuple(entry[ColumnChunk.META_DATA][1][ColumnMetaData.CODEC][1] for entry in entries)
+    return tuple(chunk_layout.metadata_of(entry)[ColumnMetaData.CODEC][1] for entry in entries)
 
 
 def check_row_group(storage: Storage, old: OldFile, group: int) -> None:
@@ -129,11 +130,7 @@ class JoinedFile(ChunkWriter):
         """With the column paths of the layout's schema, where PyArrow writes others."""
         if self._layout.override is None:
             return list(entries)
-        renamed = []
-        for entry, path in zip(entries, self._layout.override.paths, strict=True):
-            metadata = {**entry[ColumnChunk.META_DATA][1], ColumnMetaData.PATH_IN_SCHEMA: path}
-            renamed.append({**entry, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)})
-        return renamed
+        return with_paths(entries, self._layout.override.paths)
 
     def _add(self, pieces: Sequence[Piece], entry: thrift.Struct, rows: int) -> None:
         unbounded = (leaf for leaf, piece in enumerate(pieces) if lacks_bounds(piece.chunk.metadata))
@@ -153,15 +150,7 @@ class JoinedFile(ChunkWriter):
         footer = dict(own)
         footer[FileMetaData.NUM_ROWS] = thrift.I64, self.rows
         footer[FileMetaData.ROW_GROUPS] = thrift.struct_list(without_bounds(self._groups, self._without_bounds))
-        if override is None:
-            return footer
-        footer[FileMetaData.SCHEMA] = override.schema
-        footer.pop(FileMetaData.KEY_VALUE_METADATA, None)
-        if override.key_value is not None:
-            footer[FileMetaData.KEY_VALUE_METADATA] = override.key_value
-        if override.created_by is not None:
-            footer[FileMetaData.CREATED_BY] = override.created_by
-        return footer
+        return footer if override is None else override.replace_fields(footer)
 
     def _check_entries(self) -> None:
         differing = differing_entry([entries for _, entries in self._entries])

@@ -101,12 +101,14 @@ class Layout:
                 dictionaries += [path for path in leaves if path not in encoded]
         return replace(self, options={**self.options, "use_dictionary": dictionaries})
 
+    def unsorted(self) -> Layout:
+        """The same layout for rows in any order."""
+        return replace(self, options={k: v for k, v in self.options.items() if k != "sorting_columns"})
+
     def compressed(self, options: WriteOptions) -> Layout:
         """The same layout for a new file with unsorted rows, with the codec of `options`, if they have one."""
-        kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
-        override = self.override and self.override.with_true_entries(NewValues())
         codec = {} if options.compression is None else {"compression": options.compression}
-        return replace(self, options={**kept, **codec}, override=override)
+        return replace(self.unsorted().with_true_entries(NewValues()), options={**self.unsorted().options, **codec})
 
     def with_true_entries(self, values: NewValues) -> Layout:
         """The same layout with key-value entries that are true for the new values."""
@@ -121,7 +123,7 @@ class Layout:
         """The same columns with this codec, and with the key-value entries and the page index of another layout."""
         index = other.options.get("write_page_index", False)
         override = self.override and other.override and self.override.with_metadata_of(other.override)
-        kept = {k: v for k, v in self.options.items() if k != "sorting_columns"}
+        kept = self.unsorted().options
         return replace(self, options={**kept, "compression": codec, "write_page_index": index}, override=override)
 
     def with_entries(self, entries: Mapping[str, str]) -> Layout:

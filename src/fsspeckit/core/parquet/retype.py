@@ -22,6 +22,7 @@ from pyarrow import types as t
 from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.parquet import thrift
+from fsspeckit.core.parquet.chunk_layout import metadata_of
 from fsspeckit.core.parquet.footer_io import footer_bytes, with_end
 from fsspeckit.core.parquet.footer_override import FooterOverride
 from fsspeckit.core.parquet.format import (
@@ -185,7 +186,7 @@ def _group(group: thrift.Struct, columns: Sequence[_Column], paths: Sequence[Any
 
 
 def _path(chunk: thrift.Struct) -> tuple[bytes, ...]:
-    return tuple(chunk[ColumnChunk.META_DATA][1][ColumnMetaData.PATH_IN_SCHEMA][1][1])
+    return tuple(metadata_of(chunk)[ColumnMetaData.PATH_IN_SCHEMA][1][1])
 
 
 def _leaves(elements: Sequence[thrift.Struct]) -> list[thrift.Struct]:
@@ -194,7 +195,7 @@ def _leaves(elements: Sequence[thrift.Struct]) -> list[thrift.Struct]:
 
 def _without_values(chunk: thrift.Struct, rows: Any) -> thrift.Struct:
     """A chunk of nulls with the codec of another, and with statistics and indexes if that has any. It takes no room."""
-    old = chunk[ColumnChunk.META_DATA][1]
+    old = metadata_of(chunk)
     encodings = [int(encoding) for encoding in (Encoding.PLAIN, Encoding.RLE, Encoding.RLE_DICTIONARY)]
     metadata = {
         ColumnMetaData.ENCODINGS: (thrift.LIST, (thrift.I32, encodings)),
@@ -211,7 +212,7 @@ def _without_values(chunk: thrift.Struct, rows: Any) -> thrift.Struct:
 
 def _chunk(chunk: thrift.Struct, leaf: thrift.Struct, path: Any, was_null: bool) -> thrift.Struct:
     """A chunk is described by its codec and encodings, and whether it has statistics. It is never copied."""
-    metadata = dict(chunk[ColumnChunk.META_DATA][1])
+    metadata = dict(metadata_of(chunk))
     metadata |= {ColumnMetaData.TYPE: leaf[SchemaElement.TYPE], ColumnMetaData.PATH_IN_SCHEMA: path}
     if was_null:  # nothing is known of how values will repeat: writers try a dictionary then
         metadata.setdefault(ColumnMetaData.DICTIONARY_PAGE_OFFSET, metadata[ColumnMetaData.DATA_PAGE_OFFSET])

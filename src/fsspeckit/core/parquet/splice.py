@@ -18,14 +18,8 @@ from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet import chunk_layout, thrift
 from fsspeckit.core.parquet.chunk_layout import Chunk, NotSpliceable
 from fsspeckit.core.parquet.chunk_writer import ChunkWriter, Encoded, FileOrigin, Piece, encode
-from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start, with_end
-from fsspeckit.core.parquet.footer_override import with_entries
-from fsspeckit.core.parquet.format import (
-    ColumnChunk,
-    ColumnMetaData,
-    FileMetaData,
-    RowGroup,
-)
+from fsspeckit.core.parquet.footer_io import with_end
+from fsspeckit.core.parquet.format import ColumnMetaData, FileMetaData, RowGroup
 from fsspeckit.core.parquet.layout import Layout
 from fsspeckit.core.parquet.metadata_entries import NewValues
 from fsspeckit.core.parquet.schema import leaf_count
@@ -130,8 +124,7 @@ class SplicedFile(ChunkWriter):
                 raise NotSpliceable(f"A column would be stored as two physical types, {new_type[1]} is new")
             self._check_dictionary(old, chunk)
             path = {ColumnMetaData.PATH_IN_SCHEMA: old.metadata[ColumnMetaData.PATH_IN_SCHEMA]}
-            entry[ColumnChunk.META_DATA] = thrift.STRUCT, {**chunk.metadata, **path}
-            pieces[leaf] = Piece(encoded, chunk)
+            pieces[leaf] = Piece(encoded, Chunk.of(chunk_layout.with_metadata(entry, path)))
         return pieces
 
     def _check_dictionary(self, old: Chunk, new: Chunk) -> None:
@@ -161,17 +154,14 @@ class SplicedFile(ChunkWriter):
         return footer
 
 
-def copy_with_entries(
-    storage: Storage, file: Any, footer: thrift.Struct, entries: Mapping[str, str], path: str, final: str
-) -> tuple[int, int]:
-    """Copy an open file, with entries added to the key-value metadata of its decoded `footer`. Nothing else changes.
+def copy_with_footer(storage: Storage, file: Any, end: int, footer: bytes, path: str, final: str) -> int:
+    """Copy an open file, whose footer begins at `end`, with another raw footer. Returns the size of the new file.
 
-    Returns the size of the new file, and how many of its bytes were copied.
+    Pages keep their offsets, so nothing else in the footer has to change.
     """
-    end = footer_start(file, footer_bytes(file))
-    raw = with_end(thrift.encode(with_entries(footer, entries)))
+    raw = with_end(footer)
     with storage.open_output(path, final) as sink:
         storage.copy_range(file, sink, 0, end)
         sink.write(raw)
     storage.sync_file(path)
-    return end + len(raw), end
+    return end + len(raw)

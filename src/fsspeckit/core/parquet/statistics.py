@@ -21,6 +21,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.model import Bounds, RowGroup
 from fsspeckit.core.parquet import format, thrift
+from fsspeckit.core.parquet.chunk_layout import metadata_of, with_metadata
 from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, Statistics
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.values import arrays, nested
@@ -182,25 +183,24 @@ def with_safe_bounds(
 
 
 def _with_safe_bounds(entry: thrift.Struct, nans: int | None, old: thrift.Struct | None) -> thrift.Struct:
-    metadata = entry[ColumnChunk.META_DATA][1]
+    metadata = metadata_of(entry)
     has_bounds = any(number in _statistics(metadata) for number in _BOUNDS)
-    adds_bounds = has_bounds and old is not None and lacks_bounds(old[ColumnChunk.META_DATA][1])
+    adds_bounds = has_bounds and old is not None and lacks_bounds(metadata_of(old))
     if ColumnMetaData.STATISTICS not in metadata or (nans is None and not adds_bounds):
         return entry  # no statistics are added: some readers take a missing null count for no nulls
     statistics = dict(_statistics(metadata))
     if nans or adds_bounds:
         statistics = {number: value for number, value in statistics.items() if number not in _BOUNDS_AND_FLAGS}
         entry = {number: value for number, value in entry.items() if number not in _COLUMN_INDEX}
-    if nans is not None and old is not None and Statistics.NAN_COUNT in _statistics(old[ColumnChunk.META_DATA][1]):
+    if nans is not None and old is not None and Statistics.NAN_COUNT in _statistics(metadata_of(old)):
         statistics[Statistics.NAN_COUNT] = thrift.I64, nans
-    metadata = {**metadata, ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)}
-    return {**entry, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)}
+    return with_metadata(entry, {ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)})
 
 
 def leaves_without_bounds(nans: Sequence[int | None], old: Sequence[thrift.Struct] | None = None) -> set[int]:
     """The leaves of a row group that lose their bounds because of NaN; `old` are the chunks that it replaces."""
     with_nan = {leaf for leaf, count in enumerate(nans) if count}
-    return {leaf for leaf in with_nan if old is None or not lacks_bounds(old[leaf][ColumnChunk.META_DATA][1])}
+    return {leaf for leaf in with_nan if old is None or not lacks_bounds(metadata_of(old[leaf]))}
 
 
 def without_bounds(groups: Sequence[thrift.Struct], leaves: Collection[int]) -> list[thrift.Struct]:
@@ -216,14 +216,13 @@ def without_bounds(groups: Sequence[thrift.Struct], leaves: Collection[int]) -> 
 
 def _without_bounds(entries: Sequence[thrift.Struct], leaves: Collection[int]) -> Iterator[thrift.Struct]:
     for leaf, entry in enumerate(entries):
-        metadata = entry[ColumnChunk.META_DATA][1]
+        metadata = metadata_of(entry)
         if leaf not in leaves or ColumnMetaData.STATISTICS not in metadata:
             yield entry
             continue
         kept = {number: value for number, value in entry.items() if number not in _COLUMN_INDEX}
         statistics = {n: value for n, value in _statistics(metadata).items() if n not in _BOUNDS_AND_FLAGS}
-        metadata = {**metadata, ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)}
-        yield {**kept, ColumnChunk.META_DATA: (thrift.STRUCT, metadata)}
+        yield with_metadata(kept, {ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)})
 
 
 def _statistics(metadata: thrift.Struct) -> thrift.Struct:

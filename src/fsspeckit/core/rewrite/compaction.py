@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from fsspeckit.core import defaults
 from fsspeckit.core.model import Footer, RowGroup
 
@@ -54,24 +56,31 @@ IsSorted = Callable[[Sequence[Footer]], bool]
 
 
 def choose_bins(
-    files: Sequence[Footer], target_size: int, sort_by: Sequence[str], is_sorted: IsSorted | None = None
+    files: Sequence[Footer],
+    target_size: int,
+    sort_by: Sequence[str],
+    is_sorted: IsSorted | None = None,
+    owner_of: Callable[[Footer], str] = lambda file: "",
 ) -> list[Bin]:
-    """The files to write anew, in bins that each become one file or more. `files` are sorted by path."""
+    """The files to write anew, in bins that each become one file or more. `files` are sorted by path.
+
+    Files with another `owner_of` (owner, group and ACL) are not joined.
+    """
     bins: list[Bin] = []
-    for group in _joinable(files):
-        kept = group
-        if sort_by:
+    for group in _joinable(files, owner_of):
+        kept, own = group, [name for name in sort_by if name in group[0].schema.names]  # nulls are in order
+        if own:
             assert is_sorted is not None
-            kept, unsorted = _sorted_files(group, sort_by, is_sorted)
+            kept, unsorted = _sorted_files(group, own, is_sorted)
             bins += [Bin(tuple(part), "not sorted", sort=True) for part in unsorted]
         for chosen in _bins(kept, target_size):
-            cut_unsorted = sort_by and chosen.reason == "large file" and not (is_sorted and is_sorted(chosen.files))
+            cut_unsorted = own and chosen.reason == "large file" and not (is_sorted and is_sorted(chosen.files))
             bins.append(replace(chosen, sort=True) if cut_unsorted else chosen)
     return sorted(bins, key=lambda chosen: chosen.files[0].path)
 
 
-def _joinable(files: Sequence[Footer]) -> Iterator[list[Footer]]:
-    """The files of each folder that can be in one file: with the same columns, calendar and collations.
+def _joinable(files: Sequence[Footer], owner_of: Callable[[Footer], str]) -> Iterator[list[Footer]]:
+    """The files of each folder that can be in one file: with the same columns, calendar, collations and owner.
 
     A file that lacks a column is not joined with others: DuckDB expects the columns of the first file in all files.
     """
@@ -79,7 +88,8 @@ def _joinable(files: Sequence[Footer]) -> Iterator[list[Footer]]:
     def identity(file: Footer) -> str:
         columns = sorted(file.schema.names)
         int96 = str(file.schema.remove_metadata()) if file.int96 else ""
-        return repr((posixpath.dirname(file.path), columns, int96, file.calendar, sorted(file.collated.items())))
+        collated = sorted(file.collated.items())
+        return repr((posixpath.dirname(file.path), columns, int96, file.calendar, collated, owner_of(file)))
 
     identities = {id(file): identity(file) for file in files}
     ordered = sorted(files, key=lambda file: identities[id(file)])  # stable: by path within a group
@@ -214,7 +224,9 @@ def _sorted_files(
 ) -> tuple[list[Footer], list[list[Footer]]]:
     """The files whose rows are in order and that overlap no other file, in their order, and the others by range."""
     column = sort_by[0]
-    ranges = [_range(file.row_groups, column) for file in files]
+    # Statistics of floats leave out NaN, which may be anywhere.
+    with_nan = any(_is_floating(file, column) for file in files)
+    ranges = [None if with_nan else _range(file.row_groups, column) for file in files]
     known = [(file, r) for file, r in zip(files, ranges, strict=True) if r is not None and file.rows]
     empty = [file for file in files if not file.rows]
     if len(known) + len(empty) < len(files):  # statistics do not tell for one of them
@@ -228,6 +240,11 @@ def _sorted_files(
         else:
             unsorted.append(component)
     return kept, unsorted
+
+
+def _is_floating(file: Footer, column: str) -> bool:
+    number = file.schema.get_field_index(column)
+    return number >= 0 and bool(pa.types.is_floating(file.schema.field(number).type))
 
 
 def _overlapping(files: Sequence[tuple[Footer, tuple[_Value, _Value]]], *, strict: bool) -> Iterator[list[Footer]]:

@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.model import Rewritten, Staged, WriteOptions
+from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.append import AppendedTo, append_columns
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable, chunk_entries
+from fsspeckit.core.parquet.footer_override import with_entries
 from fsspeckit.core.parquet.layout import Layout, column_fits, file_layout, holds_all_rows, template_layout
 from fsspeckit.core.parquet.metadata_entries import NewValues, updated_entries
 from fsspeckit.core.parquet.reader import check_int96
 from fsspeckit.core.parquet.retype import NewColumns, fields_with_columns
 from fsspeckit.core.parquet.schema import leaf_count
-from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile, copy_with_entries
+from fsspeckit.core.parquet.splice import ColumnBatch, SplicedFile, copy_with_footer
 from fsspeckit.core.parquet.writer import FileWriter, NewFileWriter, receipt_of
 from fsspeckit.core.parquet.writer_options import codec_of
 from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
@@ -180,10 +182,10 @@ def _added_columns(
 def copy(file: OpenFile) -> Rewritten:
     """Copy the file with the job's ledger in its footer. That takes no layout, so every file can be copied."""
     target = f"{file.job.staging}/{file.job.staged}"
-    storage, entries, footer = file.location.storage, file.job.ledger, file.decoded_footer
-    size, copied = copy_with_entries(storage, file.source, footer, entries, target, file.job.path)
+    footer = thrift.encode(with_entries(file.decoded_footer, file.job.ledger))
+    size = copy_with_footer(file.location.storage, file.source, file.pages_end, footer, target, file.job.path)
     staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
-    return replace(staged, copied=copied, spliced=True)
+    return replace(staged, copied=file.pages_end, spliced=True)
 
 
 def append(file: OpenFile) -> Rewritten | None:

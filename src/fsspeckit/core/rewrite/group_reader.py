@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.dataset.footers import check_planned
 from fsspeckit.core.dataset.ledger import without_streams
-from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer
 from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
 from fsspeckit.core.parquet.reader import check_int96, check_rows, checked_footer, open_source, read_row_group, reading
 from fsspeckit.core.parquet.splice import OldFile
 from fsspeckit.core.rewrite.compaction import MAX_BYTES, MAX_ROWS, RowGroupOf
 from fsspeckit.core.storage import Location
-from fsspeckit.core.values import arrays
+from fsspeckit.core.values.conform import to_common_type
 
 Entries = tuple[str, Mapping[bytes, bytes]]
 """A file, and its key-value entries."""
@@ -118,14 +117,5 @@ def _slices(opened: GroupFile, group: RowGroupOf, most: int) -> Iterator[pa.Tabl
 
 def _fitted(opened: GroupFile, table: pa.Table, columns: pa.Schema) -> pa.Table:
     """In the plain types and the order of the columns."""
-    fitted = []
-    for target in columns:
-        column = arrays.plain(table.column(target.name))
-        try:
-            fitted.append(arrays.cast(column, target.type))
-        except arrays.ValueDoesNotFit as error:
-            raise SchemaMismatchError(
-                f"Column {target.name!r} of {opened.shown} holds {error.args[0]!r}, which the common type "
-                f"{target.type} of the partition's files cannot hold. Bring the files to one type first."
-            ) from None
+    fitted = [to_common_type(table.column(f.name), f.type, f.name, opened.shown) for f in columns]
     return pa.table(fitted, schema=columns.remove_metadata())

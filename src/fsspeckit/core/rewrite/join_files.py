@@ -110,7 +110,8 @@ def _sort_files(location: Location, how: JoinLayout, job: JoinJob) -> Joined:
     tables = read_pieces(location, how.layout.rows, row_groups_of(job.bin), entries)
     folder = location.storage.local_path(job.staging)
     with Outputs(location, job, how) as outputs:
-        for table in sorted_tables(tables, job.sort_by, max_bytes(job.target_size), folder):
+        own = [name for name in job.sort_by if name in how.layout.rows.names]
+        for table in sorted_tables(tables, own, max_bytes(job.target_size), folder):
             outputs.add([encode(_for_rows(how.layout, table.num_rows), table)], entries)
         return outputs.finish()
 
@@ -192,8 +193,7 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
         template = Template.of(footer, opened.file.metadata, layout)
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
         layout = layout.sampled(_first_rows(location, layout, job.bin), again=True)
-    unsorted = {name: value for name, value in layout.options.items() if name != "sorting_columns"}
-    return JoinLayout(replace(layout, options=unsorted).with_entries(job.ledger), template)
+    return JoinLayout(layout.unsorted().with_entries(job.ledger), template)
 
 
 def _first_rows(location: Location, layout: Layout, chosen: Bin) -> pa.Table:
@@ -289,5 +289,8 @@ class Outputs(Writer):
             self._add(staged, final, 0, file.close())
 
     def _add(self, staged: str, final: str, rows: int, size: int) -> None:
-        receipt = receipt_of(self._location.storage, f"{self._job.staging}/{staged}", rows)
-        self._done.append(Staged(staged, final, rows, size, receipt=receipt))
+        target, paths = f"{self._job.staging}/{staged}", [file.path for file in self._job.bin.files]
+        if (disk := self._location.on_disk()) is not None:
+            disk.storage.copy_common_mode([disk.at(path) for path in paths], target)
+        receipt = receipt_of(self._location.storage, target, rows)
+        self._done.append(Staged(staged, final, rows, size, replaces=paths[0], receipt=receipt))

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.core.errors import DatasetMergeError, UnreadableFileError
 from fsspeckit.core.parquet.reader import read_row_group
 from fsspeckit.core.rewrite.job import OpenFile, RowGroupChange
 from fsspeckit.core.rewrite.patch import is_dictionary, patched, patched_dictionary, without_rows
 from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.calendars import to_file_calendar
+from fsspeckit.core.values.conform import to_common_type
 from fsspeckit.core.values.equality import differing_rows, identical, same_bits
 
 # Reading all of 200 columns at once took a third longer, and twice the memory.
@@ -299,10 +300,4 @@ def _new_values(file: OpenFile, change: RowGroupChange, target: pa.Field) -> tup
 def _fitted(file: OpenFile, column: pa.ChunkedArray | None, target: pa.Field, rows: int) -> Any:
     if column is None:
         return pa.chunked_array([arrays.null_array(rows, target.type)])
-    try:
-        return arrays.cast(arrays.plain(column), target.type)
-    except arrays.ValueDoesNotFit as error:
-        raise SchemaMismatchError(
-            f"Column {target.name!r} of {file.shown} holds {error.args[0]!r}, which "
-            f"the target's common type {target.type} cannot hold. Bring the files to one type first."
-        ) from None
+    return to_common_type(column, target.type, target.name, file.shown)

@@ -50,23 +50,20 @@ def _has_order(dtype: pa.DataType) -> bool:
 
 
 def rows_are_sorted(location: Location, sort_by: Sequence[str], files: Sequence[Footer]) -> bool:
-    """Are the rows of these files in order, one file after the other? Reads the sort columns up to the first row that
-    is not."""
+    """Are the rows of these files, which have the same columns, in order, one file after the other? Reads the sort
+    columns up to the first row that is not."""
     last: pa.Table | None = None
+    sort_by = [name for name in sort_by if files and name in files[0].schema.names]
     for file in files:
         with open_group_file(location, file) as opened:
             for number in range(len(file.row_groups)):
-                table = _plain(read_row_group(location, file.path, opened.file, number, list(sort_by)))
+                table = arrays.plain_table(read_row_group(location, file.path, opened.file, number, sort_by))
                 if last is not None:
                     table = pa.concat_tables([last, table], promote_options="permissive")
                 if not _is_sorted(table, sort_by):
                     return False
                 last = table.slice(table.num_rows - 1) if table.num_rows else last
     return True
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
 
 
 def _is_sorted(table: pa.Table, sort_by: Sequence[str]) -> bool:

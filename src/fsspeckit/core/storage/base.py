@@ -177,6 +177,13 @@ class Disk(Storage):
     def copy_mode(self, source: str, target: str) -> None:
         """Give a staged file mode, owner, group, ACL and user xattrs of another, or raise `StorageError`."""
 
+    def owner_of(self, path: str) -> str:
+        """Owner, group and ACL of a file as a text, where there are such."""
+        return ""
+
+    def copy_common_mode(self, sources: Sequence[str], target: str) -> None:
+        """Like `copy_mode`, for a staged file with the rows of several files of one owner, group and ACL."""
+
     def check_replaceable(self, paths: Iterable[str]) -> None:
         """Raise an `OSError` if a file cannot be put at one of these paths, or cannot be replaced there."""
 

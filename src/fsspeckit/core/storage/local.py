@@ -216,6 +216,12 @@ class LocalStorage(Disk):
     def copy_mode(self, source: str, target: str) -> None:
         rights.copy_rights(source, target)
 
+    def owner_of(self, path: str) -> str:
+        return rights.owner_of(path)
+
+    def copy_common_mode(self, sources: Sequence[str], target: str) -> None:
+        rights.copy_common_rights(sources, target)
+
     def check_replaceable(self, paths: Iterable[str]) -> None:
         rights.check_replaceable(paths)
 

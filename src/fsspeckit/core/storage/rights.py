@@ -63,6 +63,31 @@ def copy_rights(source: str, target: str) -> None:
     os.chmod(target, mode)
 
 
+def owner_of(path: str) -> str:
+    """Owner, group and ACL of a file as a text."""
+    status = os.stat(path)
+    return f"{status.st_uid}:{status.st_gid}:{_attributes(path).get(_ACL, b'').hex()}"
+
+
+def copy_common_rights(sources: Sequence[str], target: str) -> None:
+    """Give `target` the permissions of files with the same owner, group and ACL: what all of their modes allow.
+
+    It also gets the user xattrs on which they agree.
+    """
+    first, others = sources[0], sources[1:]
+    copy_rights(first, target)
+    mode = stat.S_IMODE(os.stat(target).st_mode)
+    for path in others:
+        mode &= stat.S_IMODE(os.stat(path).st_mode)
+    os.chmod(target, mode)
+    own = {name: value for name, value in _attributes(first).items() if name != _ACL}
+    if own:
+        found = [_attributes(path) for path in others]
+        for name, value in own.items():
+            if any(attributes.get(name) != value for attributes in found):
+                os.removexattr(target, name)
+
+
 def _attributes(path: str) -> dict[str, bytes]:
     """The user xattrs and the ACL of a file."""
     if not hasattr(os, "listxattr"):

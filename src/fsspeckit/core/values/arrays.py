@@ -18,6 +18,10 @@ from pyarrow import types as t
 from fsspeckit.core.values import nested
 from fsspeckit.core.values.equality import identical
 
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+NANOS = {unit: 10**9 // units for unit, units in PER_SECOND.items()}
+"""The nanoseconds of each unit."""
+
 
 class ValueDoesNotFit(Exception):
     """A value did not survive the cast; `args[0]` is an example."""
@@ -76,6 +80,10 @@ def plain(column: pa.Array | pa.ChunkedArray) -> Any:
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([plain(chunk) for chunk in column.chunks], dtype)
     return _plain_array(column, dtype)
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    return pa.table([plain(column) for column in table.columns], names=table.column_names)
 
 
 def _plain_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:

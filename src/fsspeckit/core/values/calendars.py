@@ -26,7 +26,6 @@ SPARK_VERSION = b"org.apache.spark.version"
 # From here on the calendars are the same: dates since 1582-10-15 (in days), instants since 1900 (in seconds).
 CUTOVER = -141_427
 SAME_SINCE = -2_208_988_800
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _JULIAN_DAY_OF_1970 = 2_440_588
 
 
@@ -96,7 +95,7 @@ def _differs_between_calendars(array: pa.Array) -> pa.Array:
     """In which rows of a flat array do the calendars differ?"""
     if t.is_date(array.type):
         return pc.less(array.cast(pa.date32()).view(pa.int32()), CUTOVER).fill_null(False)
-    return pc.less(array.view(pa.int64()), SAME_SINCE * _PER_SECOND[array.type.unit]).fill_null(False)
+    return pc.less(array.view(pa.int64()), SAME_SINCE * arrays.PER_SECOND[array.type.unit]).fill_null(False)
 
 
 def from_file_calendar(table: Any, calendar: Calendar, where: str, int96: Collection[str] | None = None) -> Any:

@@ -1,8 +1,9 @@
-"""The cast of source rows to the shape of the merge."""
+"""The cast of source rows to the shape of the merge, and of stored columns to the common type of all files."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,17 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
         _check_length(column, field.name, shape.max_lengths.get(field.name.lower()))
     plain = pa.table(columns, schema=plain_schema(fields))
     return plain if shape.deletes is None else plain.append_column(shape.deletes.flag, pa.array(is_delete))
+
+
+def to_common_type(column: Any, dtype: pa.DataType, name: str, where: str) -> Any:
+    """A column of a file in the plain type that all files have in common."""
+    try:
+        return arrays.cast(arrays.plain(column), dtype)
+    except arrays.ValueDoesNotFit as error:
+        raise SchemaMismatchError(
+            f"Column {name!r} of {where} holds {error.args[0]!r}, which the common type {dtype} of all files cannot "
+            "hold. Bring the files to one type first."
+        ) from None
 
 
 def _delete_rows(table: pa.Table, shape: Shape) -> npt.NDArray[np.bool_] | None:

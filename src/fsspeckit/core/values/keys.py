@@ -31,7 +31,6 @@ Intervals = list[tuple[Any, Any]]
 MAX_INTERVALS = 1024
 # Sorted target keys are searched for the source keys if they are at least this many times as many.
 _SEARCH_RATIO = 4
-_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def check_key_type(name: str, dtype: pa.DataType) -> None:
@@ -116,7 +115,7 @@ def order_values(column: Any) -> list[Any]:
     dtype = array.type
     if t.is_timestamp(dtype) or t.is_time(dtype) or t.is_duration(dtype):
         units = array.view(pa.int32() if t.is_time32(dtype) else pa.int64()).to_pylist()
-        return [None if v is None else v * _NANOS[dtype.unit] for v in units]
+        return [None if v is None else v * arrays.NANOS[dtype.unit] for v in units]
     if t.is_date(dtype):
         return list(array.cast(pa.date32()).view(pa.int32()).to_pylist())
     if t.is_string(dtype) or t.is_large_string(dtype):
@@ -137,7 +136,7 @@ def of_order_value(value: Any, dtype: pa.DataType) -> pa.Scalar:
         return pa.scalar(None, dtype)
     if t.is_temporal(dtype) and not t.is_date(dtype):
         width = pa.int32() if t.is_time32(dtype) else pa.int64()
-        return pa.array([value // _NANOS[dtype.unit]], width).view(dtype)[0]
+        return pa.array([value // arrays.NANOS[dtype.unit]], width).view(dtype)[0]
     if t.is_date(dtype):
         return pa.array([value], pa.int32()).view(pa.date32()).cast(dtype)[0]
     if t.is_string(dtype) or t.is_large_string(dtype):

@@ -20,7 +20,6 @@ from fsspeckit.core.values import arrays, nested
 
 # Metadata of a source field: it is INT96 in `all` or `some` files of the source.
 _MARK = b"fsspeckit.int96"
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)
 # From here on Arrow ignores changes of clocks (seen). The rules of zones repeat with the calendar, every 400 years.
 _RULES_SINCE = int((dt.datetime(2037, 1, 1) - _EPOCH).total_seconds())
@@ -77,7 +76,7 @@ def _to_instants(array: pa.Array, zone: str) -> pa.Array:
     unit, local = array.type.unit, array.cast(pa.int64())
     before = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
     offset = pc.subtract(pc.local_timestamp(before).cast(pa.int64()), before.cast(pa.int64()))
-    far = pc.greater_equal(local, _RULES_SINCE * _PER_SECOND[unit])
+    far = pc.greater_equal(local, _RULES_SINCE * arrays.PER_SECOND[unit])
     if not zone.startswith(("+", "-")) and pc.any(far).as_py():
         offset = pc.if_else(far, _offsets_by_rule(local, far, unit, zone), offset)
     return pc.subtract_checked(local, offset).cast(pa.timestamp(unit, "UTC"))
@@ -85,7 +84,7 @@ def _to_instants(array: pa.Array, zone: str) -> pa.Array:
 
 def _offsets_by_rule(local: pa.Array, far: pa.Array, unit: str, zone: str) -> pa.Array:
     """Offsets by Python's `zoneinfo`. Clocks change at quarters of an hour, so each quarter is looked up once."""
-    per_second, rules = _PER_SECOND[unit], ZoneInfo(zone)
+    per_second, rules = arrays.PER_SECOND[unit], ZoneInfo(zone)
     quarters = pc.if_else(far, pc.divide(local, _QUARTER_HOUR * per_second), None).dictionary_encode()
     offsets = []
     for quarter in quarters.dictionary.to_pylist():

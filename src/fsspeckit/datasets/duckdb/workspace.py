@@ -178,7 +178,7 @@ def as_duckdb_errors() -> Iterator[None]:
 def _plain(table: pa.Table) -> pa.Table:
     """Remove views and extension types, which depend on the user's Arrow settings."""
     check_booleans(table.schema)
-    return pa.table([arrays.plain(column) for column in table.columns], names=table.column_names)
+    return arrays.plain_table(table)
 
 
 def _unregister_duckdb_table_safely(connection: Any, name: str) -> None:

@@ -4,9 +4,10 @@ from typing import Any
 
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets.spark.io import SparkDatasetIO
+from fsspeckit.datasets.spark.merge_into import merge_into
 from fsspeckit.datasets.spark.session import start_session
 
-__all__ = ["SparkDatasetIO", "register", "start_session"]
+__all__ = ["SparkDatasetIO", "merge_into", "register", "start_session"]
 
 
 def register(spark: Any) -> None:

@@ -4,13 +4,15 @@
     frame.write.format("fsspeckit").option("key", "id").option("strategy", "upsert").mode("append").save("/lake/orders")
 
 Executors write their rows to files beside the data set (`task_output`); the driver merges and commits them. Spark gives
-a data source no session, so the merge runs on one machine, with PyArrow or DuckDB. With PyArrow, sources larger than
-`MAX_BYTES` are refused; `SparkDatasetIO` merges them on executors.
+a data source no session, so the merge runs on one machine, with PyArrow or DuckDB. PyArrow reads the rows of large
+sources from disk and holds their keys in memory. So more than `MAX_KEY_BYTES` of keys are refused; `SparkDatasetIO`
+merges them on executors.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,8 +47,12 @@ from fsspeckit.datasets.spark.datasource_options import ParsedOptions, parse_rea
 from fsspeckit.datasets.spark.files import Files, open_files, spark_batches
 from fsspeckit.datasets.spark.task_output import OutputFolder, TaskOutput, read_outputs
 
-# PyArrow holds the source in memory; DuckDB does not.
-MAX_BYTES = 1 << 30
+log = logging.getLogger("fsspeckit.spark")
+
+# PyArrow holds the keys in memory, with an index of about three times their size; DuckDB does not.
+MAX_KEY_BYTES = 256 << 20
+# Smaller sources are not refused for their keys.
+SMALL_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
@@ -131,6 +137,12 @@ class _Target:
             check_key_collations(collations(schema.names, schema), tuple(options.keys or ()), "the source")
         return cls(options, location, nullable_schema(arrow_schema), columns, folder)
 
+    @property
+    def columns_in_memory(self) -> list[str]:
+        """The columns that a merge with PyArrow holds in memory."""
+        names = {*(self.options.keys or ()), *self.options.arguments.get("sequence_by", ())}
+        return [name for name in self.schema.names if name in names]
+
     def merge(self, outputs: Sequence[TaskOutput], batch: Batch | None) -> None:
         """Rewritten files get new names, because Spark readers remember file lengths."""
         options, arguments = self.options, {"replace": "new_file", **self._arguments(outputs)}
@@ -149,12 +161,13 @@ class _Target:
         )
 
     def _rows(self, outputs: Sequence[TaskOutput]) -> pa.RecordBatchReader:
-        size = sum(output.bytes for output in outputs)
-        if self.options.engine == "pyarrow" and size > MAX_BYTES:
+        size, keys = sum(output.bytes for output in outputs), sum(output.key_bytes for output in outputs)
+        if self.options.engine == "pyarrow" and size > SMALL_BYTES and keys > MAX_KEY_BYTES:
             raise ArgumentError(
-                f"The source has {size:,} bytes, and the data source merges at most {MAX_BYTES:,} on the driver. Use "
-                "SparkDatasetIO(spark).merge(frame, path, strategy, key_columns), or foreach_batch for a stream, which "
-                "merge on executors, or set the option engine to duckdb, which spills to disk."
+                f"The source has {size:,} bytes, of which {keys:,} are keys, and the data source holds at most "
+                f"{MAX_KEY_BYTES:,} bytes of keys on the driver. Use SparkDatasetIO(spark).merge(frame, path, "
+                "strategy, key_columns), or foreach_batch for a stream, which merge on executors, or set the option "
+                "engine to duckdb, which spills to disk."
             )
         return read_outputs(outputs, self.schema)
 
@@ -215,7 +228,8 @@ class _TaskWriter:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         with message_first():
-            return Message(self._target.folder.write(iterator, self._target.columns, self._target.schema))
+            target = self._target
+            return Message(target.folder.write(iterator, target.columns, target.schema, target.columns_in_memory))
 
 
 class BatchWriter(_TaskWriter, DataSourceArrowWriter):
@@ -247,6 +261,18 @@ class StreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
         with message_first():
             self._target.merge(_outputs(messages), Batch(stream, batchId))
         self._target.folder.remove_leftovers(at_once=True)
+        every = self._target.options.compact_every
+        if every is not None and (batchId + 1) % every == 0:
+            self._compact(batchId)
+
+    def _compact(self, batch_id: int) -> None:
+        """The batch is committed, so no error of the compaction may fail it."""
+        options = self._target.options
+        timeouts = {name: value for name, value in options.arguments.items() if name == "lock_timeout"}
+        try:
+            dataset_io(options.engine).compact(options.path, **timeouts)
+        except Exception:
+            log.warning("%s was not compacted after batch %d", options.path, batch_id, exc_info=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._target.folder.remove_leftovers(at_once=True)

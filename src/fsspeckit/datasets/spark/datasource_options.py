@@ -11,6 +11,7 @@ from typing import Any
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.datasets import row_options
+from fsspeckit.datasets.arguments import batch_interval
 
 # Spark passes these options of its own to the data source too.
 _SPARK_OPTIONS = {"checkpointlocation", "queryname"}
@@ -25,6 +26,7 @@ class ParsedOptions:
     keys: list[str] | None
     partitions: list[str] | None
     stream: str | None
+    compact_every: int | None
     engine: str
     scratch: str | None
     arguments: dict[str, Any]
@@ -55,7 +57,13 @@ def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
     keys, strategy = by_name.get("key"), by_name.get("strategy")
     if (keys is None) != (strategy is None):
         raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
-    idle = [name for name in ("replace", "commit_log", *row_options.OPTIONS) if name in by_name and strategy is None]
+    if "compact_every" in by_name and "stream" not in by_name:
+        raise ArgumentError("The option compact_every goes with the option stream. Leave it out.")
+    idle = [
+        name
+        for name in ("replace", "commit_log", "small_files", *row_options.OPTIONS)
+        if name in by_name and strategy is None
+    ]
     if idle:
         raise ArgumentError(f"The option {idle[0]} has no effect without a strategy. Leave it out.")
     partitions = by_name.get("partition")
@@ -65,6 +73,9 @@ def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
         None if keys is None else text_list(keys),
         None if partitions is None else text_list(partitions),
         by_name.get("stream"),
+        batch_interval(_argument("compact_every", int, by_name["compact_every"]))
+        if "compact_every" in by_name
+        else None,
         by_name.get("engine", "pyarrow"),
         by_name.get("scratch"),
         {name: _argument(name, parse, by_name[name]) for name, parse in _ARGUMENTS.items() if name in by_name},
@@ -110,6 +121,12 @@ def _argument(name: str, parse: Callable[[str], Any], text: str) -> Any:
         raise ArgumentError(f"The option {name} is a number, not {text!r}.") from None
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ArgumentError(f"The option undoable is true or false, not {text!r}.")
+    return text.lower() == "true"
+
+
 _ARGUMENTS: dict[str, Callable[[str], Any]] = {
     "compression": str,
     "max_rows_per_file": int,
@@ -130,5 +147,7 @@ _ARGUMENTS: dict[str, Callable[[str], Any]] = {
     "on_schema_change": str,
     "evolve_files": str,
     "evolve_max_bytes": int,
+    "small_files": str,
+    "undoable": _boolean,
 }
-_WRITE_OPTIONS = {"path", "key", "strategy", "partition", "stream", "engine", "scratch", *_ARGUMENTS}
+_WRITE_OPTIONS = {"path", "key", "strategy", "partition", "stream", "compact_every", "engine", "scratch", *_ARGUMENTS}

@@ -17,6 +17,7 @@ from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.reports import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets import row_options
+from fsspeckit.datasets.arguments import batch_interval
 from fsspeckit.datasets.inputs import Data, Path
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.options import (
@@ -231,8 +232,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         check_known("foreach_batch", options, StreamOptions)
         if not isinstance(app_id, str) or not app_id:
             raise ArgumentError(f"app_id must name the stream, not {app_id!r}.")
-        if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
-            raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
+        batch_interval(compact_every)
         is_incremental = MergeStrategy.parse(strategy).actions.incremental
         if not is_incremental:
             _refuse_row_options(strategy, options)

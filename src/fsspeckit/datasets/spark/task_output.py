@@ -26,11 +26,13 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """A file of rows that a task wrote. `zone` is the session's, which only columns of TIMESTAMP reveal."""
+    """A file of rows that a task wrote. `key_bytes` are those of the columns that the driver holds in memory. `zone` is
+    the session's, which only columns of TIMESTAMP reveal."""
 
     path: str
     rows: int
     bytes: int
+    key_bytes: int = 0
     zone: str | None = None
 
 
@@ -53,7 +55,9 @@ class OutputFolder:
             prefix += f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}-"
         return cls(base, prefix, os.path.join(base, prefix + uuid.uuid4().hex))
 
-    def write(self, batches: Iterable[pa.RecordBatch], columns: Sequence[int], schema: pa.Schema) -> TaskOutput | None:
+    def write(
+        self, batches: Iterable[pa.RecordBatch], columns: Sequence[int], schema: pa.Schema, keys: Sequence[str] = ()
+    ) -> TaskOutput | None:
         """On an executor: write some columns of the rows of a task, in the types of `schema`, if it has any rows."""
         if not os.path.isdir(self.base):
             raise DatasetMergeError(
@@ -62,7 +66,7 @@ class OutputFolder:
                 operation="spark",
             )
         os.makedirs(self.folder, exist_ok=True)
-        writer, zone = SharedFolder(LocalStorage(), self.folder).writer("rows"), None
+        writer, zone, key_bytes = SharedFolder(LocalStorage(), self.folder).writer("rows"), None, 0
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -70,8 +74,10 @@ class OutputFolder:
             table = pa.Table.from_batches([batch]).select(list(columns)).rename_columns(schema.names)
             for piece in table.cast(schema).to_batches():
                 writer.write(piece)
+                key_bytes += sum(piece.column(name).nbytes for name in keys)
         file = writer.finish()
-        return TaskOutput(os.path.join(self.folder, file.name), file.rows, file.bytes, zone) if file.rows else None
+        path = os.path.join(self.folder, file.name)
+        return TaskOutput(path, file.rows, file.bytes, key_bytes, zone) if file.rows else None
 
     def remove(self, outputs: Iterable[TaskOutput]) -> None:
         """After commit or abort. Folders of other jobs stay: their tasks may still write."""
