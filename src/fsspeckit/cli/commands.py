@@ -375,13 +375,13 @@ def history(
     from dataclasses import asdict
 
     from fsspeckit import commits
-    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.core.dataset.listing import no_dataset
     from fsspeckit.report.summary import kept_commit_line
 
     limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
     listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
     if not listed and not _exists(target, storage_options):
-        raise ArgumentError(f"{target} does not exist.")
+        raise no_dataset(find(target, storage_options))
     if as_json:
         fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
         emit_json({"target": target, "commits": fields, **run_facts()})

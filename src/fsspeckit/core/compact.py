@@ -18,9 +18,10 @@ from typing import Any
 from fsspeckit.core import defaults
 from fsspeckit.core.commit.session import CommitNote, Session, unfinished, warn_unfinished, writing
 from fsspeckit.core.dataset.ledger import without_streams
+from fsspeckit.core.dataset.listing import no_dataset
 from fsspeckit.core.dataset.target import read_target
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Staged, Target
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.join import different_entries
@@ -140,7 +141,7 @@ def _target(engine: Engine, location: Location, request: CompactRequest) -> tupl
     """The target, with the bounds of the sort columns, and the request with the target's spelling of columns."""
     target = read_target(engine.footers, location, request.sort_by, None, engine.ignores_case)
     if target.schema is None:
-        raise TargetError(f"There is no data set at {location.shown}. Check the path.")
+        raise no_dataset(location)
     if engine.ignores_case and in_target_case(target, request.sort_by) != request.sort_by:
         request = replace(request, sort_by=in_target_case(target, request.sort_by))
         target = read_target(engine.footers, location, request.sort_by, None, engine.ignores_case)

@@ -31,7 +31,7 @@ from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.commit.undo import kept_copies
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.dataset.listing import list_files, no_dataset
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
     evolved_template,
@@ -44,7 +44,7 @@ from fsspeckit.core.dataset.target import (
     template,
 )
 from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
-from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, TargetError
+from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
@@ -73,7 +73,6 @@ from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_row
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
-from fsspeckit.core.suggestions import closest
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
@@ -224,23 +223,13 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     bounds = request.key_columns if request.filters is None else filter_names(request.filters)
     target = read_target(engine.footers, location, bounds, columns, ignores_case)
     if target.schema is None and request.must_exist:
-        raise TargetError(f"There is no data set at {location.shown}. Check the path.{_similar(location)}")
+        raise no_dataset(location)
     if target.schema is None or not ignores_case:
         return target, request
     own_names = partial(in_target_case, target)
     if own_names(bounds) != bounds:
         target = read_target(engine.footers, location, own_names(bounds), columns, ignores_case)
     return target, request.renamed(own_names)
-
-
-def _similar(location: Location) -> str:
-    """A folder beside a target that does not exist, if its name is alike."""
-    with contextlib.suppress(OSError, FsspeckitError):
-        beside = [name for name in location.storage.names(location.parent) if name != location.name]
-        found = closest(location.name, beside)
-        if found is not None:
-            return f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), found)}?"
-    return ""
 
 
 def _open(engine: Engine, source: object, target: Target | None) -> Source:

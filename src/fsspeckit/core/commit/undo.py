@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.session import records, warn_unfinished, writing
-from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.dataset.listing import check_plain, list_files, no_dataset
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, StorageError
 from fsspeckit.core.progress import OnProgress, Progress
 from fsspeckit.core.reports import KeptCommit, UndoResult
@@ -27,6 +27,8 @@ def undo(location: Location, lock_timeout: float = 60, on_progress: OnProgress |
     ):
         progress.enter("footers")
         kept, infos = session.records(), list_files(location)
+        if not kept and not infos:
+            raise no_dataset(location)
         if not kept:
             raise FsspeckitError(
                 f"{location.shown} has no commit that can be undone. Pass undoable=True to the merge, delete or write "
@@ -63,6 +65,7 @@ def history(
     lock_timeout: float = 60,
 ) -> list[KeptCommit]:
     """The commits that can be undone, one after the other, the last one first. With limits, others are dropped."""
+    check_plain(location)
     age = None if older_than is None else _seconds(older_than)
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
         raise ArgumentError(f"keep is a number of commits, 0 or more, not {keep!r}.")
