@@ -116,7 +116,7 @@ def test_the_page_about_rows_explains_every_option() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", ["sources.md", "command-line.md"])
+@pytest.mark.parametrize("page", ["sources.md", "command-line.md", "progress.md"])
 def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", test_readme.activated_path())
