@@ -10,8 +10,8 @@ JAVA = export JAVA_HOME="$$(scripts/java-home)"
 unexport PYTHONDONTWRITEBYTECODE
 GATEWAY = $(if $(filter versitygw,$(SERVER)),export VERSITYGW="$$(scripts/versitygw)",$(if $(filter minio,$(SERVER)),export MINIO="$$(scripts/minio)",true))
 
-.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-readers test-s3 torture soak fuzz check format hooks \
-	bench bench-files bench-s3 bench-spark bench-pipelines big trace wheel clean
+.PHONY: help demo quick test coverage test-lowest test-old-duckdb test-old-spark test-spark-versions test-dbt test-readers test-s3 torture soak fuzz check format hooks \
+	bench bench-files bench-s3 bench-spark bench-pipelines big trace picture wheel docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -54,6 +54,9 @@ test-spark-versions: $(READY) ## the Spark tests with Spark 3.5, 4.0, 4.1 and th
 		echo "Spark $$version" && scripts/test-spark $$version $(ARGS) || failed="$$failed $$version"; done; \
 		test -z "$$failed" || { echo "Failed with Spark:$$failed"; exit 1; }
 
+test-dbt: ## the dbt project in examples/dbt, with dbt-core and dbt-duckdb in an environment of its own
+	scripts/test-dbt $(ARGS)
+
 test-readers: $(READY) ## the files and lakes of the conformance suite, read by DuckDB, Polars, DataFusion and Spark; KEEP=folder, ARGS="--minutes 15"
 	folder=$${KEEP:-$$(mktemp -d)} && $(BIN)/python -m pytest tests/conformance --engines=pyarrow,duckdb --readers=all \
 		--keep-rewritten="$$folder" -n $(WORKERS) --dist worksteal && \
@@ -65,8 +68,9 @@ test-s3: $(READY) ## all object store tests, on SeaweedFS and moto; SERVER=http:
 	@$(JAVA) && $(GATEWAY) && FSSPECKIT_S3_SERVER=$(SERVER) PYTHONPATH=tests $(BIN)/python -m pytest tests/conformance tests/property \
 		-p s3.conftest --place=s3 --engines=pyarrow,duckdb,spark --examples=$(or $(EXAMPLES),30) -n $(WORKERS) $(ARGS)
 
-torture: $(READY) ## a stream killed ten times, a source larger than the driver, four threads that merge fifty times, 3,000 examples of the property test
-	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py tests/spark/test_threads.py --kills=10 --wide --rounds=50 $(ARGS)
+torture: $(READY) ## streams killed ten times and of 100 batches, sources larger than the driver, 20,000 files, four threads that merge fifty times, 3,000 examples of the property test
+	@$(JAVA) && $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_shapes.py tests/spark/test_threads.py \
+		tests/spark/test_table_stream.py tests/spark/test_settings.py --kills=10 --batches=100 --wide --rounds=50 $(ARGS)
 	$(BIN)/python -m pytest tests/property --engines=pyarrow --examples=3000 $(ARGS)
 
 soak: $(READY) ## random merges with all engines, killed and recovered, compared with a model; MINUTES=10
@@ -92,7 +96,7 @@ format: $(READY) ## format and fix with ruff
 hooks: $(READY) ## install a Git hook that runs check before every commit
 	$(BIN)/python -m pre_commit install
 
-bench: $(READY) ## compare with other programs, and update benchmarks/RESULTS.md and README; ARGS="--works tiny --rounds 2 --scale 0.1"
+bench: $(READY) ## compare with other programs, and update benchmarks/RESULTS.md and docs/performance.md; ARGS="--works tiny --rounds 2 --scale 0.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	scripts/peer-venv
 	$(BIN)/python benchmarks/local.py $(ARGS)
@@ -126,8 +130,17 @@ big: $(READY) ## merges far larger than the memory limit, with DuckDB and Spark
 trace: $(READY) ## count the files and functions of a two-row upsert, and the lines of each package
 	@$(JAVA) && $(BIN)/python scripts/trace_merge.py $(ARGS)
 
+picture: $(READY) ## draw docs/images/page.png: the page of the demo's plan, in Debian's Chromium
+	PYTHONPATH=tests $(BIN)/python scripts/page_picture.py $(ARGS)
+
 wheel: $(READY) ## build the wheel, install it into an empty environment and run a merge
 	scripts/build-wheel
+
+docs: $(READY) ## build the documentation as a web site in build/site; every warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	$(BIN)/python scripts/docs_pages.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open build/site/index.html"
 
 clean: ## remove the environment and caches
 	rm -rf .venv .venv-* .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -156,7 +156,8 @@ def main() -> None:
         peak = max(found["fsspeckit"]["memory"] for found in best)
     ratios.append(Ratio("peak memory, MiB", peak, MEMORY))
     called = f"compaction.py --scale {arguments.scale:g} --repeat {arguments.repeat}"
-    Part("compaction", called, ratios, ("duckdb", "deltalake") if has_delta else ("duckdb",)).save()
+    whole = arguments.scale == 1 and arguments.repeat >= 3
+    Part("compaction", called, ratios, whole, ("duckdb", "deltalake") if has_delta else ("duckdb",)).save()
 
 
 if __name__ == "__main__":

@@ -35,11 +35,15 @@ class Ratio:
 
 @dataclass
 class Part:
-    """What one benchmark measured, and with which arguments. `load` is the average load of the machine meanwhile."""
+    """What one benchmark measured, and with which arguments. `load` is the average load of the machine meanwhile.
+
+    It is not `whole` with fewer or smaller files, or fewer rounds, than the limits are for.
+    """
 
     name: str
     arguments: str
     ratios: list[Ratio]
+    whole: bool
     packages: tuple[str, ...] = ()
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
     machine: str = field(default_factory=results.machine)
@@ -78,8 +82,9 @@ def section(parts: list[Part]) -> list[str]:
     ]
     for part in parts:
         versions = ", ".join(f"{name} {version}" for name, version in part.versions.items())
+        smaller = [] if part.whole else ["**A try, not a measurement.**", ""]
         lines += [f"### {part.name[0].upper()}{part.name[1:]}", ""]
-        lines += [f"{part.date}; {part.machine}, load {part.load:g}; {versions}; `{part.arguments}`.", ""]
+        lines += [f"{part.date}; {part.machine}, load {part.load:g}; {versions}; `{part.arguments}`.", "", *smaller]
         lines += ["| | ratio | of processor time | limit | | |", "| --- | ---: | ---: | ---: | --- | --- |"]
         lines += [_line(ratio) for ratio in part.ratios] + [""]
     return lines if parts else []

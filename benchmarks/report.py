@@ -1,8 +1,8 @@
-"""Tables and charts of what was measured: benchmarks/RESULTS.md, chart-*.svg and the figures that README quotes.
+"""Tables and charts of what was measured: benchmarks/RESULTS.md, chart-*.svg and the figures in docs/performance.md.
 
-    python benchmarks/report.py [--readme README.md]
+    python benchmarks/report.py [--page docs/performance.md]
 
-Every figure comes from benchmarks/results/*.json. README is changed only by whole runs, not by tries.
+Every figure comes from benchmarks/results/*.json. The page is changed only by whole runs, not by tries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 START, END = "<!-- bench:start -->", "<!-- bench:end -->"
 TITLES = {"local": "On one machine", "spark": "Spark", "pipelines": "Pipelines on Spark"}
 QUOTED = ("local", "spark")
-"""These have charts, and README quotes them."""
+"""These have charts, and docs/performance.md quotes them."""
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -139,21 +139,21 @@ def quoted(suites: list[Suite]) -> list[str]:
             f"{TITLES.get(suite.suite, suite.suite)} ({suite.machine}, {suite.date}), seconds and times of ours:",
             "",
         ]
-        lines += [*picture(suite, "benchmarks/"), *table(["work", *families], rows)]
+        lines += [*picture(suite, "../benchmarks/"), *table(["work", *families], rows)]
     return lines
 
 
-def quote(suites: list[Suite], readme: Path) -> None:
-    before, _, rest = readme.read_text(encoding="utf-8").partition(START)
+def quote(suites: list[Suite], page: Path) -> None:
+    before, _, rest = page.read_text(encoding="utf-8").partition(START)
     _, end, after = rest.partition(END)
     if not end:
-        sys.exit(f"{readme} has no {START} and {END} to write between.")
-    readme.write_text("\n".join([before + START, "", *quoted(suites), END + after]), encoding="utf-8")
+        sys.exit(f"{page} has no {START} and {END} to write between.")
+    page.write_text("\n".join([before + START, "", *quoted(suites), END + after]), encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
+    parser.add_argument("--page", type=Path, default=HERE.parent / "docs/performance.md")
     options = parser.parse_args()
     suites = [suite for name in TITLES if (suite := results.load(name)) is not None]
     if not suites:
@@ -171,9 +171,9 @@ def main() -> None:
         for theme in ("light", "dark"):
             (HERE / chart_name(suite, theme)).write_text(draw(suite, theme), encoding="utf-8")
     if all(suite.whole for suite in suites):
-        quote(suites, options.readme)
+        quote(suites, options.page)
     else:
-        print("README is left as it is: one of the results is a try.")
+        print("docs/performance.md is left as it is: one of the results is a try.")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
                "rounds": 5, "note": ""}]}
 
 `wall`, `cpu` and `peak_mib` are null where `note` says why there is no figure. Names that are the same up to a comma
-are one family, of which charts and goals take the best. README quotes a suite only if it is `whole`: no trial at a
-smaller scale, with fewer rounds or with some of the works.
+are one family, of which charts and goals take the best. docs/performance.md quotes a suite only if it is `whole`: no
+trial at a smaller scale, with fewer rounds or with some of the works.
 """
 
 from __future__ import annotations

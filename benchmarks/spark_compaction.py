@@ -105,7 +105,8 @@ def main() -> None:
         ratios.append(Ratio(text, wall / their_wall, 1.0, cpu / their_cpu, f"{wall:.2f} s, {their_wall:.2f} s"))
         print(f"{text}: {ratios[-1].ratio:.2f}, {ratios[-1].cpu:.2f} of processor time ({ratios[-1].detail})")
     called = f"spark_compaction.py --files {options.files} --rows {options.rows} --rounds {options.rounds}"
-    Part("compaction with Spark", called, ratios, versions=versions(packages)).save()
+    whole = options.files >= 400 and options.rounds >= 3
+    Part("compaction with Spark", called, ratios, whole, versions=versions(packages)).save()
 
 
 if __name__ == "__main__":

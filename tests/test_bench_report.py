@@ -1,4 +1,4 @@
-"""What `make bench` writes comes from its results, all of it, and a try does not get into README.
+"""What `make bench` writes comes from its results, all of it, and a try does not get into docs/performance.md.
 
 Every goal is about a work and contenders that exist, and the rows that the works expect are those that a merge leaves.
 """
@@ -22,6 +22,7 @@ import spark_works
 import works
 from chart import draw
 from contenders import Contender, DuckDB, OursDuckDB, OursPyArrow, Polars
+from file_results import Part, Ratio
 from results import Row, Suite
 
 
@@ -29,8 +30,8 @@ from results import Row, Suite
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(report, "HERE", tmp_path)
-    (tmp_path / "README.md").write_text(f"before\n{report.START}\nold figures\n{report.END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["report.py", "--readme", str(tmp_path / "README.md")])
+    (tmp_path / "page.md").write_text(f"before\n{report.START}\nold figures\n{report.END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["report.py", "--page", str(tmp_path / "page.md")])
     ours = ["fsspeckit, PyArrow", "fsspeckit, DuckDB"]
     names = [*ours, "delta-rs, streamed", "delta-rs, pruned", "PyIceberg"]
     suite = Suite("local", ours, "PyArrow read+write", {"tiny": "a <few> rows"}, dict.fromkeys(names, "merges"))
@@ -43,20 +44,57 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
 def test_the_best_of_a_family_is_quoted_and_a_second_report_changes_nothing(suite: Suite, tmp_path: Path) -> None:
     suite.save()
     report.main()
-    once = (tmp_path / "README.md").read_text()
+    once = (tmp_path / "page.md").read_text()
     assert "| tiny | 0.020 s | 0.040 s (2.00×) | – |" in once
     assert once.startswith("before\n") and once.endswith("\nafter\n") and "old figures" not in once
     report.main()
-    assert (tmp_path / "README.md").read_text() == once
+    assert (tmp_path / "page.md").read_text() == once
 
 
-def test_a_try_says_so_and_leaves_the_readme_alone(suite: Suite, tmp_path: Path) -> None:
+def test_a_try_says_so_and_leaves_the_page_alone(suite: Suite, tmp_path: Path) -> None:
     suite.whole, suite.scale = False, 0.05
     suite.save()
     report.main()
-    assert "old figures" in (tmp_path / "README.md").read_text()
+    assert "old figures" in (tmp_path / "page.md").read_text()
     assert "**A try, not a measurement: scale 0.05" in (tmp_path / "RESULTS.md").read_text()
     assert "not run: too slow" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> None:
+    """Each benchmark replaces its own part."""
+    suite.save()
+    Part("undo", "undo_cost.py 2", [Ratio("a merge", 1.5, 1.02)], whole=False).save()
+    Part("compaction", "compaction.py", [Ratio("joined", 1.25, 1.5, 0.9, "2.0 s")], whole=True).save()
+    Part("undo", "undo_cost.py 10", [Ratio("a merge", 1.01, 1.02), Ratio("more", None, 1)], whole=True).save()
+    report.main()
+    text = (tmp_path / "RESULTS.md").read_text()
+    _, _, section = text.partition("## Compaction, schema changes, undo, readers")
+    assert section.index("### Compaction") < section.index("### Undo") and "A try" not in section
+    assert "| joined | 1.25 | 0.90 | 1.5 | met | 2.0 s |" in section
+    assert "| a merge | 1.01 | – | 1.02 | met |" in section and "| more | – | – | 1 | not measured |" in section
+    Part("undo", "undo_cost.py 2", [Ratio("a merge", 1.5, 1.02)], whole=False).save()
+    report.main()
+    section = (tmp_path / "RESULTS.md").read_text().partition("### Undo")[2]
+    assert "**A try, not a measurement.**" in section and "| 1.02 | **not met** |" in section
+
+
+def test_pipelines_have_a_section_and_no_chart(suite: Suite, tmp_path: Path) -> None:
+    """Contenders that were not given a work have no figure there; README quotes the others only."""
+    suite.save()
+    names = ["fsspeckit, Spark", "fsspeckit, Spark, executors killed", "dynamic partition overwrite"]
+    pipelines = Suite("pipelines", names[:1], names[2], {"daily": "60 days", "cluster": "2"}, dict.fromkeys(names, "x"))
+    pipelines.rows = [Row("daily", names[0], 1.0, 2.0, 300.0, 3), Row("daily", names[2], 2.5, 4.0, None, 3)]
+    pipelines.rows += [Row("cluster", names[0], 2.0, rounds=1), Row("cluster", names[1], 3.0, None, None, 1, "2 kills")]
+    pipelines.whole = False
+    pipelines.save()
+    report.main()
+    section = (tmp_path / "RESULTS.md").read_text().partition("## Pipelines on Spark")[2]
+    assert (
+        "| daily | 1.00 s | – | 2.50 s (2.50×) |" in section and "| cluster | 2.00 s | 3.00 s (1.50×) | – |" in section
+    )
+    assert "- cluster, fsspeckit, Spark, executors killed: 2 kills." in section and "<picture>" not in section
+    assert "daily" not in (tmp_path / "README.md").read_text()
+    assert not list(tmp_path.glob("chart-pipelines*"))
 
 
 def test_without_results_there_is_no_report(suite: Suite) -> None:

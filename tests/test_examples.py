@@ -1,16 +1,23 @@
-"""The examples run as scripts and print what is written here; the pages about rows and writes run.
+"""The examples run as scripts and print what is written here.
 
-`tests/spark/test_examples.py` runs the example job of Spark.
+`tests/spark/test_examples.py` runs the example job of Spark, `tests/test_readme.py` the code in the documents.
 """
 
 from __future__ import annotations
 
 import re
 import runpy
+import sys
+import types
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 import test_readme
 from fsspeckit.datasets import row_options
 from fsspeckit.datasets.row_options import combination_table
@@ -82,28 +89,10 @@ def test_the_example_prints(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_every_example_is_tested_and_named_in_the_documents() -> None:
     names = {file.stem for file in EXAMPLES.glob("*.py")}
-    assert names == {*PRINTED, "events_job"}
+    assert names == {*PRINTED, "events_job", "airflow_dag", "dagster_asset"}
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
     linked = {name for page in pages for name in re.findall(r"\]\((?:\.\./)?examples/(\w+)\.py\)", page.read_text())}
     assert linked == names
-
-
-def test_the_page_about_rows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", test_readme.activated_path())
-    assert len(list(test_readme.examples(PAGE))) >= 8
-    test_readme.run_all(PAGE)
-
-
-@pytest.mark.slow
-def test_the_page_about_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    test_readme.run_all(ROOT / "docs/writes.md")
-
-
-def test_the_page_about_schema_changes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    test_readme.run_all(ROOT / "docs/schema-changes.md")
 
 
 def test_the_page_about_rows_has_the_current_table() -> None:
@@ -116,9 +105,63 @@ def test_the_page_about_rows_explains_every_option() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", ["sources.md", "command-line.md", "progress.md"])
-def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", test_readme.activated_path())
-    assert list(test_readme.examples(ROOT / "docs" / page))
-    test_readme.run_all(ROOT / "docs" / page)
+def test_pages_with_many_examples_have_them() -> None:
+    counted = {page.stem: len(list(test_readme.examples(page))) for page in test_readme.WITH_CODE}
+    least = {"rows": 8, "writes": 6, "schema-changes": 1, "sources": 1, "command-line": 1, "start": 9, "recipes": 10}
+    assert {name: counted[name] for name, number in least.items() if counted[name] < number} == {}
+
+
+def called(*arguments: Any, **options: Any) -> Any:
+    """A decorator without effect, with options or without."""
+    return arguments[0] if arguments else lambda function: function
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set, and changes that land twice: for an hour and for a day."""
+    lake = tmp_path / "lake/orders"
+    fsspeckit.merge(
+        [{"id": 1, "state": "new", "ts": 10}, {"id": 2, "state": "new", "ts": 30}], lake, key_columns=["id"]
+    )
+    changes = pa.table({"id": [1, 1, 2, 3], "state": ["paid", "sent", "late", "new"], "ts": [20, 21, 20, 20]})
+    (tmp_path / "landing").mkdir()
+    for name in ("2026-03-01T05", "2026-03-01"):
+        pq.write_table(changes, tmp_path / f"landing/{name}.parquet")
+    monkeypatch.setenv("ORDERS_LANDING", str(tmp_path / "landing"))
+    monkeypatch.setenv("ORDERS_LAKE", str(lake))
+    return lake
+
+
+def states(lake: Path) -> dict[int, str]:
+    return {row["id"]: row["state"] for row in fsspeckit.read(lake).to_pylist()}
+
+
+def test_the_task_of_airflow(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With decorators that do nothing: Airflow is not installed here. Retries give the same rows."""
+    returned: list[dict[str, Any]] = []
+
+    def task(**options: Any) -> Any:
+        assert options["retries"] == 5
+        return lambda function: lambda: returned.append(function(logical_date=datetime(2026, 3, 1, 5)))
+
+    monkeypatch.setitem(sys.modules, "airflow", types.ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, "airflow.sdk", types.SimpleNamespace(dag=called, task=task))
+    for _ in range(2):
+        runpy.run_path(str(EXAMPLES / "airflow_dag.py"))
+    assert states(orders) == {1: "sent", 2: "new", 3: "new"}
+    counts = [(done["inserted"], done["updated"], done["changed"], done["skipped"]) for done in returned]
+    assert counts == [(1, 1, 1, 1), (0, 2, 0, 1)]
+
+
+def test_the_asset_of_dagster(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a module that only has the names that are used: Dagster is not installed here."""
+    names = ("DailyPartitionsDefinition", "RetryPolicy", "MaterializeResult", "Definitions")
+    module = types.SimpleNamespace(asset=called, AssetExecutionContext=Any)
+    for name in names:
+        setattr(module, name, types.SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "dagster", module)
+    asset = runpy.run_path(str(EXAMPLES / "dagster_asset.py"))["orders"]
+    for inserted in (1, 0):
+        result = asset(types.SimpleNamespace(partition_key="2026-03-01"))
+        assert result.metadata["inserted"] == inserted
+    assert states(orders) == {1: "sent", 2: "new", 3: "new"}

@@ -1,19 +1,23 @@
-"""docs/guarantees.md names the test behind each sentence: they exist."""
+"""docs/guarantees.md and docs/semantics.md name the test behind each sentence: they exist."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (TESTS.parent / "docs/guarantees.md").read_text(), re.MULTILINE)
+DOCS = TESTS.parent / "docs"
+ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (DOCS / "guarantees.md").read_text(), re.MULTILINE)
+SEMANTICS = re.findall(
+    r"^\| (?!situation|values|-)(.+?) \| (.+?) \| ([^|]+) \|$", (DOCS / "semantics.md").read_text(), re.MULTILINE
+)
 
 
-def _named() -> Iterator[tuple[str, str]]:
+def _named(cells: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Files and functions; a function without a file is in the one named last."""
     file = ""
-    for _, shown_by in ROWS:
+    for shown_by in cells:
         for token in re.findall(r"`([^`]+)`", shown_by):
             path, _, function = token.rpartition(": ") if ".py" in token else ("", "", token)
             if token.endswith(".py"):
@@ -30,7 +34,7 @@ def test_every_sentence_has_a_test() -> None:
 
 
 def test_the_tests_named_exist() -> None:
-    named = list(_named())
+    named = list(_named(shown_by for _, shown_by in ROWS))
     assert len(named) > 30
     missing = [
         f"{file}: {function}"
@@ -38,3 +42,15 @@ def test_the_tests_named_exist() -> None:
         if not re.search(rf"^def {function.rstrip('…')}", (TESTS / file).read_text(), re.MULTILINE)
     ]
     assert not missing
+
+
+def test_every_line_of_the_semantics_has_tests_on_all_engines() -> None:
+    """A test that takes `io` runs on every engine."""
+    assert len(SEMANTICS) > 50
+    for situation, result, cell in SEMANTICS:
+        named = list(_named([cell]))
+        assert named, f"{situation}: {result}"
+        for file, function in named:
+            found = re.search(rf"^def {function}\((.*)$", (TESTS / "conformance" / file).read_text(), re.MULTILINE)
+            assert found, f"{file}: {function}"
+            assert re.search(r"\bio\b|^$", found[1]), f"{file}: {function} runs on one engine only"

@@ -1,4 +1,7 @@
-"""Every example in the README runs, in its order and in one folder, and prints what the README says it prints."""
+"""Every example in README and in docs runs, in the order of its page and in one folder, and prints what the page says.
+
+Pages with PySpark run in `tests/spark/test_documents.py`.
+"""
 
 from __future__ import annotations
 
@@ -93,23 +96,41 @@ def run_all(page: Path = README) -> None:
             assert normalized(said) == normalized(example.prints), f"{example.place}:\n{said}"
 
 
-@pytest.mark.slow
-def test_examples_run_and_print_what_the_readme_says(tmp_path: Path) -> None:
-    """In a process of its own, as a reader would: Java never leaves the folder that it was started in."""
+def run_in_a_new_process(page: Path, folder: Path) -> None:
+    """As a reader would: Java never leaves the folder that it was started in."""
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PATH": activated_path(), "PYTHONPATH": os.pathsep.join(path)}
-    command = [sys.executable, "-c", "import test_readme; test_readme.run_all()"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-c", f"import pathlib, test_readme; test_readme.run_all(pathlib.Path({str(page)!r}))"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert (tmp_path / "landing").is_dir()
+
+
+DOCS = README.parent / "docs"
+WITH_CODE = [page for page in [README, *sorted(DOCS.rglob("*.md"))] if list(examples(page))]
+ON_SPARK = [page for page in WITH_CODE if any("pyspark" in example.code for example in examples(page))]
+
+
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in ON_SPARK], ids=lambda page: page.name)
+def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", activated_path())
+    run_all(page)
 
 
 def test_every_fence_is_an_example_or_an_output() -> None:
-    assert set(re.findall(r"^```(\w+)$", README.read_text(encoding="utf-8"), re.MULTILINE)) == {"python", "sh", "text"}
-    assert len(list(examples())) >= 10
+    pages = [README, README.parent / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    fences = {language for page in pages for language in re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)}
+    assert fences == {"", "python", "sh", "text"}
+    assert len(list(examples())) >= 3
+    assert len([example for page in WITH_CODE for example in examples(page)]) >= 60
 
 
-def test_files_that_the_readme_links_to_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
-    assert links
-    assert [link for link in links if not (README.parent / link).exists()] == []
+def test_outputs_are_written_down() -> None:
+    """What an example prints from Python is on its page."""
+    silent = [
+        example.place
+        for page in WITH_CODE
+        for example in examples(page)
+        if example.language == "python" and re.search(r"^print\(", example.code, re.MULTILINE) and not example.prints
+    ]
+    assert silent == []

@@ -69,6 +69,7 @@ class Model:
         ids = np.flatnonzero(self.versions >= 0)
         expected = self.table(ids, self.versions[ids])
         found = ds.dataset(lake, partitioning="hive").to_table(columns=expected.schema.names).sort_by("id")
+        found = found.cast(expected.schema)  # Spark writes INT96
         if found.num_rows != expected.num_rows:
             return f"{found.num_rows:,} rows, not {expected.num_rows:,}"
         wrong = [name for name in expected.schema.names if found.column(name) != expected.column(name)]

@@ -20,7 +20,7 @@ def compact(
 ) -> CompactResult:
     """Join small files, cut large ones and encode small row groups again. No row changes.
 
-    It commits several times: one that was killed goes on where it was. A second one changes nothing.
+    It commits several times: one that was killed continues where it stopped. A second one changes nothing.
 
     >>> import fsspeckit, pyarrow as pa
     >>> for day in range(3):

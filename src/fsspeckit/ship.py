@@ -31,5 +31,5 @@ def _modules(folder: Any, name: str) -> Iterator[tuple[str, bytes]]:
         path = f"{name}/{entry.name}"
         if entry.is_dir() and entry.name not in ("__pycache__", "tests"):
             yield from _modules(entry, path)
-        elif entry.name.endswith((".py", "py.typed")):
+        elif entry.name.endswith((".py", "py.typed", ".html", ".css", ".js")):
             yield path, entry.read_bytes()

@@ -97,7 +97,7 @@ def parsed(statement: str) -> MergeStatement | DeleteStatement:
     except ModuleNotFoundError as error:
         if error.name != "sqlglot":
             raise
-        raise ArgumentError("SQL needs sqlglot, which is not installed. Run: pip install 'sqlglot>=30,<31'") from None
+        raise ArgumentError("SQL needs sqlglot, which is not installed. Run: pip install 'sqlglot>=29,<31'") from None
     return parse_statement(statement)
 
 
@@ -126,8 +126,9 @@ def _prepared(function: str, statement: str, arguments: Mapping[str, Any]) -> tu
         )
     engine, filesystem = options.pop("engine", None), options.pop("filesystem", None)
     storage_options = options.pop("storage_options", None)
-    check_known(function, options, AnyMergeOptions if hasattr(read, "source") else DeleteOptions)
-    call = call_of(read, data, options, Access(filesystem, storage_options))
+    partitions = {name: options.pop(name) for name in ("partition_columns",) if name in options and data is not None}
+    check_known(function, options, DeleteOptions if data is None else AnyMergeOptions)
+    call = call_of(read, data, {**options, **partitions}, Access(filesystem, storage_options))
     return call, dataset_io(engine or engine_for(data), filesystem, storage_options)
 
 

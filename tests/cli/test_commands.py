@@ -220,7 +220,7 @@ def test_html(call: Call) -> None:
     assert "2 updated, 1 inserted; 600 → 601 rows" in plan
     assert "month=02/part-0.parquet" in plan
     assert "month=02/part-0.parquet" in done
-    assert "http" not in plan + done
+    assert "http:" not in plan + done and "https:" not in plan + done
 
 
 USAGE = [

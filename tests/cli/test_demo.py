@@ -50,8 +50,11 @@ def test_engines_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     args = ["demo", "--engine", "pyarrow", "--keep", str(kept)]
-    assert CliRunner().invoke(cli, args, catch_exceptions=False).exit_code == 0
-    assert sorted(os.listdir(kept)) == ["changes.parquet", "lake"]
+    done = CliRunner().invoke(cli, args, catch_exceptions=False)
+    assert (done.exit_code, "plan.html and merge.html" in done.stdout) == (0, True)
+    assert sorted(os.listdir(kept)) == ["changes.parquet", "lake", "merge.html", "plan.html"]
+    assert "60 updated, 16 inserted" in (kept / "plan.html").read_text()
+    assert "seconds, by phase" in (kept / "merge.html").read_text()
     again = CliRunner().invoke(cli, args)
     assert (again.exit_code, "not empty" in again.stderr) == (1, True)
 

@@ -93,3 +93,16 @@ def test_a_plan_that_cannot_be_written_has_failed(here: Path) -> None:
     done = _run("plan new.parquet lake -k id >/dev/full")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: No space left on device")
+
+
+@full
+def test_dropped_copies_that_cannot_be_reported(here: Path) -> None:
+    """`history` changes something with `--keep` or `--older-than` only."""
+    _run("merge new.parquet lake -k id --undoable")
+    assert _run("history lake >/dev/full").returncode == 1
+    done = _run("history lake --keep 0 >/dev/full")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "Note: Old commits to lake are dropped, but the report could not be written: No space left on device.\n",
+    )
+    assert "no commit that can be undone" in _run("history lake").stdout

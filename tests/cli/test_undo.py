@@ -88,5 +88,5 @@ def test_an_undoable_compaction(call: Call) -> None:
     before = fingerprint("lake")
     assert call("compact", "lake", "--undoable", "--dry-run").exit_code == 0 and fingerprint("lake") == before
     assert "6 → 3 files" in call("compact", "lake", "--undoable").stdout
-    assert "  compact  6 files before, 3 files after, 600 rows  keeps 6 files" in call("history", "lake").stdout
+    assert "  compact  6 → 3 files, 600 rows  keeps 6 files" in call("history", "lake").stdout
     assert call("undo", "lake").exit_code == 0 and fingerprint("lake") == before

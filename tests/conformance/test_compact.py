@@ -165,6 +165,12 @@ def test_commits_are_divided(io: Any, tmp_path: Path, monkeypatch: pytest.Monkey
 # -- what files hold
 
 
+def test_names_that_are_too_long_are_cut(io: Any, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", {f"{letter * 123}.parquet": numbers(n, 1) for n, letter in enumerate("üé")})
+    assert io.compact(lake).files_after == 1
+    assert data_files(lake)[0].startswith("é" * 110 + ".fk") and sorted(ids(lake)) == [0, 1]
+
+
 def test_zero_rows(io: Any, tmp_path: Path) -> None:
     none = numbers(0, 0)
     lake = write_lake(tmp_path / "lake", {"a.parquet": none, "b.parquet": numbers(0, 3), "c.parquet": none})

@@ -257,6 +257,30 @@ def test_times_without_a_zone_need_one(io: Any, engine: str, typed: str, tmp_pat
     assert [row["at"] for row in rows(typed) if row["id"] == 1] == [INSTANT]
 
 
+def test_days_and_times_for_a_column_of_times(io: Any, tmp_path: Path) -> None:
+    """`-01` at the end of a day is no zone."""
+    old = pa.table({"id": [1], "at": pa.array([datetime.datetime(2025, 1, 1)], pa.timestamp("ms"))})
+    lake = write_lake(tmp_path / "lake", {"f.parquet": old})
+    io.merge(text(tmp_path, "s.csv", "id,at\n1,2025-02-01\n2,2025-02-01 10:30\n3,\n"), lake, "upsert", ["id"])
+    days = {row["id"]: row["at"] for row in rows(lake)}
+    assert days == {1: datetime.datetime(2025, 2, 1), 2: datetime.datetime(2025, 2, 1, 10, 30), 3: None}
+    with pytest.raises(SchemaMismatchError, match=r"'at' is timestamp.*UTC"):
+        io.merge(text(tmp_path, "z.csv", "id,at\n1,2025-02-01T10:30-01\n"), lake, "upsert", ["id"])
+
+
+def test_a_lake_with_the_row_index_of_pandas(io: Any, tmp_path: Path) -> None:
+    """As `df[mask].to_parquet(…)` writes it."""
+    frame = pd.DataFrame({"id": [1, 2, 3], "x": list("abc")})
+    (tmp_path / "lake").mkdir()
+    frame[frame.id > 1].to_parquet(tmp_path / "lake/f.parquet")
+    changes = pd.DataFrame({"id": [2, 4], "x": ["new", "new"]})
+    with pytest.raises(SchemaMismatchError, match=r"row index that pandas .*exclude_columns=\['__index_level_0__'\]"):
+        io.merge(changes, str(tmp_path / "lake"), "upsert", ["id"])
+    io.merge(changes, str(tmp_path / "lake"), "upsert", ["id"], exclude_columns=["__index_level_0__"])
+    read = pd.read_parquet(tmp_path / "lake").sort_values("id")
+    assert [tuple(row) for row in read[["id", "x"]].itertuples(index=False)] == [(2, "new"), (3, "c"), (4, "new")]
+
+
 def test_types_of_a_new_data_set_are_inferred(io: Any, tmp_path: Path) -> None:
     content = "id,zip,ratio,paid,day,at,note\n1,0123,1,true,2025-01-01,2025-01-01 12:00:00,\n2,4567,0.5,,,,\n"
     io.merge(text(tmp_path, "s.csv", content), str(tmp_path / "made"), "upsert", ["id"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import MergeValidationError
@@ -82,6 +83,14 @@ def test_missing_target(io: Any, tmp_path: Path) -> None:
         target = str(tmp_path / strategy)
         assert io.merge(source, target, strategy, ["id"]).inserted == 2
         assert len(rows(target)) == 2
+
+
+def test_columns_in_another_order(io: Any, lake: str) -> None:
+    names = pq.read_schema(Path(lake, data_files(lake)[0])).names
+    result = io.merge(pa.table({"x": ["new5", "new500"], "id": [5, 500]}), lake, "upsert", ["id"])
+    assert (result.updated, result.inserted) == (1, 1)
+    assert {row["id"]: row["x"] for row in rows(lake) if row["id"] in (5, 500)} == {5: "new5", 500: "new500"}
+    assert [pq.read_schema(Path(lake, name)).names for name in data_files(lake)] == [names] * len(data_files(lake))
 
 
 def test_identical_rows_spare_the_file(io: Any, lake: str) -> None:

@@ -93,6 +93,35 @@ def test_a_commit_log_that_fails_after_the_commit_is_a_warning(
     assert any("/dev/full could not be written" in record.getMessage() for record in caplog.records)
 
 
+def test_a_batch_again_reads_footers_only(io: Any, lake: str) -> None:
+    """Neither a row of the source nor a data page: those of all files are overwritten with zeros."""
+    io.merge(CHANGES, lake, key_columns=["id"], batch=Batch("orders", 7))
+    for path in Path(lake).glob("*.parquet"):
+        content = path.read_bytes()
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        path.write_bytes(content[:4] + bytes(len(content) - 4 - footer) + content[-footer:])
+    before = fingerprint(lake)
+
+    def unread() -> pa.RecordBatch:
+        raise AssertionError("the source is read")
+
+    source = pa.RecordBatchReader.from_batches(CHANGES.schema, (unread() for _ in range(1)))
+    assert io.merge(source, lake, key_columns=["id"], batch=Batch("orders", 7)).replayed
+    assert fingerprint(lake) == before
+    with pytest.raises(Exception, match="parquet"):
+        io.merge(CHANGES, lake, key_columns=["id"], batch=Batch("orders", 8))
+
+
+def test_the_same_rows_again_change_nothing(io: Any, lake: str) -> None:
+    """`updated` counts keys, `changed` rows that differ; equal rows are not written."""
+    first = io.merge(CHANGES, lake, key_columns=["id"])
+    assert (first.inserted, first.updated, first.changed) == (1, 1, 1)
+    before = fingerprint(lake)
+    again = io.merge(CHANGES, lake, key_columns=["id"])
+    assert (again.inserted, again.updated, again.changed) == (0, 2, 0)
+    assert not again.files_changed and "commit" not in again.phases and fingerprint(lake) == before
+
+
 def test_a_batch_again_says_so(io: Any, lake: str, caplog: pytest.LogCaptureFixture) -> None:
     batch = Batch("orders", 7)
     assert not io.merge(CHANGES, lake, key_columns=["id"], batch=batch).replayed

@@ -14,6 +14,7 @@ from rich.console import Console
 from damage import nothing_changes, spoil_pages
 from fsspeckit.core.dataset.ledger import Batch
 from fsspeckit.report.html import page
+from fsspeckit.report.inspection import inspect
 from fsspeckit.report.summary import document
 from fsspeckit.report.terminal import PlanView
 from row_lakes import changes, counts, day_lake, flat_lake, folders
@@ -171,3 +172,25 @@ def test_a_result_as_text_and_json(io: Any, lake: str) -> None:
     said = json.loads(json.dumps(document(result, lake)))
     assert (said["skipped"], said["moved"], said["changed"]) == (1, 0, 2)
     assert "1 skipped" in page(result, lake)
+
+
+def test_the_map_has_the_ranges_that_are_in_the_footers(io: Any, lake: str) -> None:
+    """Before and after the merge, as `inspect` reads them; and all keys of the source are marked."""
+
+    def ranges() -> Any:
+        seen = inspect(lake, ["id"]).key_map
+        assert seen is not None and len(seen.ranges) == len(data_files(Path(lake)))
+        return seen.ranges
+
+    plan = planned(io, lake)
+    assert (plan.key_map.column, plan.key_map.type, plan.key_map.keys) == ("id", "int64", ("id",))
+    assert dict(plan.key_map.ranges) == ranges()
+    marks = plan.key_map.source
+    assert all(any(a <= key <= b for a, b in marks) for key in (1, 2, 3, 4, 5, 6, 100, 101, 102))
+    assert not any(a <= 50 <= b for a, b in marks)
+    result = io.merge(feed(), lake, "upsert", ["id"], **FEED)
+    assert dict(result.key_map.ranges) == ranges()
+    assert "key_map" not in document(plan, lake) and "key_map" not in result.to_dict()
+    result = io.delete(lake, filters=[("id", ">", 100)])
+    assert (result.key_map.column, result.key_map.source) == ("id", ())
+    assert dict(result.key_map.ranges) == ranges()

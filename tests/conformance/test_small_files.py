@@ -61,7 +61,7 @@ def test_a_file_that_is_updated_takes_no_new_rows(io: Any, tmp_path: Path) -> No
 
 def test_other_strategies_are_refused(io: Any, tmp_path: Path) -> None:
     lake = write_lake(tmp_path / "lake", {"a.parquet": batch(0)})
-    with pytest.raises(ArgumentError, match="goes with strategy='upsert', not with 'insert'"):
+    with pytest.raises(ArgumentError, match="needs strategy='upsert', not 'insert'"):
         io.merge(batch(1), lake, "insert", ["id"], small_files="append")
     with pytest.raises(ArgumentError, match="Unknown small_files 'join'"):
         io.merge(batch(1), lake, "upsert", ["id"], small_files="join")

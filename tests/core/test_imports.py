@@ -44,6 +44,11 @@ def importers(library: str) -> set[str]:
     }
 
 
+def test_sqlglot_and_dbt_are_imported_where_statements_are_read() -> None:
+    assert importers("sqlglot") == {"datasets/conditions.py", "datasets/sql_text.py", "datasets/spark/merge_into.py"}
+    assert importers("dbt") == {"dbt.py"}
+
+
 @pytest.mark.parametrize("library", ["duckdb", "pyspark"])
 def test_an_engine_is_imported_in_its_own_folder_only(library: str) -> None:
     folder = {"duckdb": "datasets/duckdb/", "pyspark": "datasets/spark/"}[library]
@@ -80,6 +85,7 @@ LAYERS = [
     {"engine"},
     {"local_engine", "execution_plan", "write_plan"},
     {"write_changes"},
+    {"key_map"},
     {"compact", "merge", "merge_log", "layout_hints", "results", "incremental"},
 ]
 
@@ -148,7 +154,7 @@ def test_only_the_commit_knows_the_names_of_its_folders() -> None:
 
 
 def test_cached_properties_have_no_lock() -> None:
-    """That of Python 3.11 would be held for ever in a process that is forked while another thread computes one."""
+    """That of Python 3.11 would be held forever in a process that is forked while another thread computes one."""
     of_functools = re.compile(r"from functools import .*cached_property|functools\.cached_property")
     users = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if of_functools.search(path.read_text())}
     assert users == {"core/parallel.py"}
@@ -210,7 +216,7 @@ def test_a_merge_does_without_pyarrows_data_sets(tmp_path: Path) -> None:
 def test_public_names() -> None:
     errors = {name for name in vars(fsspeckit.core.errors) if name.endswith("Error")}
     functions = {"delete", "inspect", "merge", "plan", "plan_delete", "plan_write", "read", "recover", "write_dataset"}
-    functions |= {"history", "snapshot", "undo"}
+    functions |= {"history", "plan_sql", "snapshot", "sql", "undo"}
     results = {"FilePlan", "Inspection", "MergeFileMetadata", "MergePlan", "MergeResult", "WritePlan", "WriteResult"}
     results |= {"KeptCommit", "UndoResult"}
     functions |= {"compact", "plan_compact"}
@@ -225,6 +231,7 @@ def test_public_names() -> None:
 
 
 FUNCTIONS = ["merge", "plan", "write_dataset", "plan_write", "compact", "plan_compact", "read", "inspect", "recover"]
+FUNCTIONS += ["sql", "plan_sql"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -179,7 +179,7 @@ def test_a_child_that_is_forked_while_a_pool_is_open_has_threads_of_its_own() ->
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            signal.alarm(60)  # instead of waiting for ever
+            signal.alarm(60)  # instead of waiting forever
             try:
                 os.write(write, "".join(parallel_map(str, range(4), 2)).encode())
             finally:

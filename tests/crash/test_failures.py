@@ -213,7 +213,7 @@ def test_files_that_wait_for_the_disk_are_few(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_forked_child_syncs_by_threads_of_its_own(tmp_path: Path) -> None:
-    """No child inherits threads: it would wait for the disk for ever."""
+    """No child inherits threads: it would wait for the disk forever."""
     lakes.merge(lakes.make(tmp_path / "before"))
     child = multiprocessing.get_context("fork").Process(target=lakes.merge, args=(lakes.make(tmp_path / "lake"),))
     child.start()

@@ -304,7 +304,9 @@ def test_a_deleted_data_set_stays_deleted(scene: Scene) -> None:
     dead = _dead(scene, *DEATHS["half applied"])
     lake = dead.fresh()
     shutil.rmtree(lake)
-    with pytest.warns(UserWarning, match=r"commit for another folder.*moved or deleted.*left alone.*recover --discard"):
+    with pytest.warns(
+        UserWarning, match=r"commit for another folder.*moved or deleted.*not changed.*recover --discard"
+    ):
         PyArrowDatasetIO().merge(NEXT, str(lake), "upsert", ["id"], ["p"])
     assert _found(lake) == _multiset(_as_rows(NEXT))
     assert recover(str(lake), discard=True)

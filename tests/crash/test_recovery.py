@@ -95,7 +95,9 @@ def test_another_data_set_under_the_old_name(tmp_path: Path) -> None:
     record(lake, done=1)
     lake.rename(moved)
     lake.mkdir()
-    with pytest.warns(UserWarning, match=r"commit for another folder.*left alone.*run `fsspeckit recover` on it where"):
+    with pytest.warns(
+        UserWarning, match=r"commit for another folder.*not changed.*run `fsspeckit recover` on it where"
+    ):
         lakes.merge(lake, ONE)
     assert lakes.holds(lake, {1000: "later"})
     lakes.merge(moved, ONE)  # the marker went with it, and its journal is found
@@ -118,7 +120,7 @@ def test_a_folder_that_was_moved_away_from_its_journal(tmp_path: Path) -> None:
     check_refused(tmp_path / "there/lake", r"marker of an unfinished commit.*was moved, copied or mounted.*--discard")
     with pytest.warns(UserWarning, match="unfinished commit"):
         PyArrowDatasetIO().read(str(tmp_path / "there/lake"))
-    with pytest.warns(UserWarning, match=r"move .*here/\.fsspeckit-lake to beside it"):
+    with pytest.warns(UserWarning, match=r"move .*here/\.fsspeckit-lake to the same parent"):
         lakes.merge(tmp_path / "here/lake", ONE)  # another one
     shutil.move(tmp_path / "here/.fsspeckit-lake", tmp_path / "there/.fsspeckit-lake")
     lakes.merge(tmp_path / "there/lake", ONE)

@@ -210,7 +210,7 @@ def test_another_data_set_under_the_old_name(tmp_path: Path, removed: int) -> No
     record(lake, removed)
     lake.rename(moved)
     write_lake(lake, {"y=2/m=1/f0.parquet": pa.table({"id": [9], "other": ["column"]})})
-    with pytest.warns(UserWarning, match=r"commit for another folder.*left alone"):
+    with pytest.warns(UserWarning, match=r"commit for another folder.*was not changed"):
         assert recover(str(lake)) == []
     assert recover(str(moved))
     assert ids(moved) == NEW and ids(lake) == {9}

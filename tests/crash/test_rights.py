@@ -152,12 +152,43 @@ def test_who_was_denied_may_not_read_afterwards(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
-def test_new_files_are_as_the_umask_says(lake: Path, umask: int) -> None:
+def test_files_of_a_new_data_set_are_as_the_umask_says(ground: Path, umask: int) -> None:
     os.umask(umask)
-    (new,) = lakes.merge(lake).inserted_files
-    (lake / "plain").touch()
-    assert rights(new) == rights(lake / "plain")
+    (new,) = lakes.merge(ground / "new").inserted_files
+    (ground / "new" / "plain").touch()
+    assert rights(new) == rights(ground / "new" / "plain")
     assert os.stat(new).st_mode & 0o777 == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444])
+def test_new_files_are_as_their_neighbours(lake: Path, mode: int) -> None:
+    """Those of a lake for one group would be for all otherwise, or the other way round."""
+    for path in lake.iterdir():
+        path.chmod(mode)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, GROUP)
+    (new,) = lakes.merge(lake).inserted_files
+    found = os.stat(new)
+    assert found.st_mode & 0o7777 == mode and found.st_uid == os.geteuid()
+    assert found.st_gid == os.stat(lake / "f0.parquet").st_gid
+
+
+def test_new_files_of_a_new_partition_are_as_the_others(ground: Path) -> None:
+    lake, umask = ground / "lake", os.umask(0o022)
+    write_lake(lake, {f"p={p}/f0.parquet": pa.table({"id": [p], "x": ["old"]}) for p in (1, 2)})
+    (lake / "p=1/f0.parquet").chmod(0o640)
+    (lake / "p=2/f0.parquet").chmod(0o600)
+    os.umask(umask)
+    found = lakes.merge(lake, pa.table({"id": [7, 8, 9], "x": ["new"] * 3, "p": [1, 2, 3]})).inserted_files
+    modes = {Path(path).parent.name: os.stat(path).st_mode & 0o777 for path in found}
+    assert modes == {"p=1": 0o640, "p=2": 0o600, "p=3": 0o600}
+
+
+def test_new_files_have_the_acl_of_their_neighbours(lake: Path) -> None:
+    for path in lake.iterdir():
+        set_acl(path, ACL, for_nobody(4))
+    (new,) = lakes.merge(lake).inserted_files
+    assert rights(new) == rights(lake / "f4.parquet")
 
 
 @pytest.mark.parametrize("partition", [1, 2])
@@ -242,3 +273,65 @@ def test_files_of_several_owners_are_not_joined(ground: Path) -> None:
     found = {file.name[:2]: rights(file) for file in lake.iterdir()}
     assert (found["f0"], found["f2"], found["f4"][:3]) == (owned, shared, (0o644, 0, 0))
     assert fsspeckit.compact(str(lake)).commits == 0
+
+
+# Undo
+
+
+AS_USER = """
+import os, sys, tempfile, pyarrow as pa, fsspeckit as fk
+def add(n, lake, **options): return fk.merge(pa.table({"id": [n]}), lake, key_columns=["id"], **options)
+def run(lake):
+    fk.history(lake) and print(fk.undo(lake).operation)
+with tempfile.TemporaryDirectory() as folder:  # imports all that is needed
+    warm = folder + "/lake"
+    add(0, warm), add(1, warm), add(2, warm, undoable=True), fk.compact(warm), fk.delete(warm, filters=[("id", "=", 1)])
+    fk.history(warm, keep=0), add(3, warm, undoable=True), run(warm)
+os.setgroups([]), os.setgid(int(sys.argv[1])), os.setuid(int(sys.argv[2])), os.umask(0o002)
+lake = sys.argv[3]
+try:
+    print(eval(sys.argv[4]))
+except fk.FsspeckitError as error:
+    print(error)
+"""
+
+
+def as_user(user: int, group: int, lake: Path, expression: str) -> str:
+    """What another user sees."""
+    command = [sys.executable, "-c", AS_USER, str(group), str(user), str(lake), expression]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.splitlines()[-1]
+
+
+@as_root
+def test_kept_files_of_one_user_do_not_stop_others(ground: Path) -> None:
+    lake = ground / "lake"
+    write_lake(lake, {f"f{n}.parquet": pa.table({"id": [n]}) for n in range(3)})
+    ground.chmod(0o777)
+    lake.chmod(0o777)
+    for file in lake.iterdir():
+        file.chmod(0o666)
+    fsspeckit.delete(str(lake), keys=[0], key_columns=["id"], undoable=True)
+    undo = ground / ".fsspeckit-lake" / "undo"
+    assert as_user(NOBODY, NOBODY, lake, "add(9, lake).inserted") == "1"
+    said = as_user(NOBODY, NOBODY, lake, "add(8, lake, undoable=True)")
+    assert f"{undo} belongs to another user" in said
+    assert as_user(NOBODY, NOBODY, lake, "fk.delete(lake, filters=[('id', '=', 1)]).kept_copies") == f"['{undo}']"
+    assert "Permission denied" in as_user(NOBODY, NOBODY, lake, "fk.history(lake)")
+    assert as_user(NOBODY, NOBODY, lake, "fk.compact(lake).rows") == "2"
+    assert as_user(NOBODY, NOBODY, ground / "other", "add(1, lake, undoable=True).inserted") == "1"
+    assert sorted(row["id"] for row in rows(lake)) == [2, 9]
+    assert len(fsspeckit.history(str(lake), keep=0)) == 0 and not (ground / ".fsspeckit-lake").exists()
+
+
+@as_root
+def test_a_group_that_shares_a_data_set_shares_its_undo(ground: Path) -> None:
+    lake = ground / "shared" / "lake"
+    write_lake(lake, {"f.parquet": pa.table({"id": [1]})})
+    for path in (lake.parent, lake, lake / "f.parquet"):
+        os.chown(path, 1001, GROUP)
+        path.chmod(0o2770 if path.is_dir() else 0o660)
+    before = rows(lake)
+    assert as_user(1001, GROUP, lake, "add(2, lake, undoable=True).inserted") == "1"
+    assert as_user(1002, GROUP, lake, "add(3, lake, undoable=True).inserted") == "1"
+    assert as_user(1002, GROUP, lake, "fk.undo(lake).operation, fk.undo(lake).operation") == "('upsert', 'upsert')"
+    assert rows(lake) == before

@@ -1,4 +1,4 @@
-"""Snapshots: readers hold off the application of commits, waiting writers go first, and nothing waits for ever."""
+"""Snapshots: readers hold off the application of commits, waiting writers go first, and nothing waits forever."""
 
 from __future__ import annotations
 

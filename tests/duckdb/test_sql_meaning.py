@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from typing import Any
@@ -189,3 +190,43 @@ def test_duckdb_does_the_same(clauses: Any, kind: str, request: pytest.FixtureRe
     with duckdb.connect() as connection:
         check()
     assert accepted >= (examples // 5 if clauses is sensible else 0)
+
+
+DELETES = [
+    "i < 2",
+    "2 >= i",
+    "i <> 1 AND f >= 1",
+    "i IN (1, 3) OR x NOT IN ('b', 'it''s')",
+    "NOT (i IN (1, 2)) AND b = TRUE",
+    "b <> FALSE",
+    "f > 1",
+    "f <= 1 OR f NOT IN (2)",
+    "x >= 'b' AND (i = 1 OR i = 2 OR d < DATE '2026-01-02')",
+    "d BETWEEN DATE '2026-01-02' AND CAST('2026-01-03' AS DATE)",
+    "lake.at < TIMESTAMP '2026-01-02 00:00:00' AND x != 'a'",
+    "i = -1 OR -1 = i",
+]
+
+
+@pytest.mark.parametrize("where", DELETES)
+def test_duckdb_deletes_the_same_rows(where: str) -> None:
+    days = [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2), datetime.date(2026, 1, 3), None]
+    columns: dict[str, list[Any]] = {
+        "i": [-1, 1, 2, 3, None],
+        "f": [-0.0, 1.0, 2.0, math.inf, -math.inf, math.nan, None],
+        "x": ["a", "b", "it's", "B", None],
+        "b": [True, False, None],
+        "d": days,
+        "at": [None if day is None else datetime.datetime.combine(day, datetime.time()) for day in days],
+    }
+    target = pa.table({name: [values[row * 11 % len(values)] for row in range(60)] for name, values in columns.items()})
+    target = target.append_column("row", pa.array(range(60)))
+    path = f"memory://sql/delete{DELETES.index(where)}"
+    fsspeckit.write_dataset(target, path, "overwrite")
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE lake AS FROM target")
+        connection.execute(f"DELETE FROM lake WHERE {where}")
+        expected = connection.sql("SELECT row FROM lake ORDER BY row").fetchall()
+    result = fsspeckit.sql(f"DELETE FROM '{path}' AS lake WHERE {where}")
+    assert 0 < result.deleted == 60 - len(expected) < 60
+    assert sorted(fsspeckit.read(path)["row"].to_pylist()) == [row for (row,) in expected]

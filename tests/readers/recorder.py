@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.core import compact as compaction
 from fsspeckit.core import merge as core
-from fsspeckit.core.reports import WriteResult
+from fsspeckit.core.reports import CompactResult, WriteResult
 from fsspeckit.core.storage import LocalStorage
 from readers.lakes import Counts
 
@@ -34,7 +35,8 @@ class Merge:
 
 @dataclass
 class Recorder:
-    """Records merges and writes that succeed. Two at the same time cannot be distinguished, so neither is recorded."""
+    """Records merges, writes and compactions that succeed. Two at the same time cannot be distinguished, so neither is
+    recorded."""
 
     folder: Path
     merges: list[Merge] = field(default_factory=list)
@@ -48,6 +50,7 @@ class Recorder:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(core, "run", self._recording(core.run))
             patch.setattr(core, "write", self._recording(core.write))
+            patch.setattr(compaction, "compact", self._recording(compaction.compact))
             yield
 
     def _recording(self, call: Any) -> Any:
@@ -94,10 +97,12 @@ def _copy(lake: Path, copy: Path) -> bool:
 
 
 def _counts(result: Any, before: Path) -> Counts:
-    if not isinstance(result, WriteResult):
-        return Counts(result.target_count_before, result.inserted, result.updated, result.deleted)
-    rows = _rows(before)
-    return Counts(rows, result.rows, 0, rows if result.mode == "overwrite" else 0)
+    if isinstance(result, CompactResult):
+        return Counts(result.rows, 0, 0, 0)
+    if isinstance(result, WriteResult):
+        rows = _rows(before)
+        return Counts(rows, result.rows, 0, rows if result.removed_rows is None else result.removed_rows)
+    return Counts(result.target_count_before, result.inserted, result.updated, result.deleted)
 
 
 def _rows(lake: Path) -> int:

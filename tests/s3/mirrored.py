@@ -54,7 +54,12 @@ class Mirrored:
         finally:
             assert set(self._bucket.litter(prefix)) <= {k for k in before if not k.endswith(".parquet")}
             renamed = self._download(Path(folder), prefix, before, in_place)
-        return _renamed(result, {url: folder, **renamed})
+        result = _renamed(result, {url: folder, **renamed})
+        if renamed and hasattr(result, "removed_files"):  # on a disk, a file that is replaced in place is not removed
+            result = dataclasses.replace(
+                result, removed_files=[f for f in result.removed_files if not Path(f).exists()]
+            )
+        return result
 
     def _upload(self, folder: Path, prefix: str) -> None:
         for file in folder.rglob("*"):

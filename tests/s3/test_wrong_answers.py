@@ -182,7 +182,7 @@ def test_a_new_file_that_another_program_replaced(proxy: Proxy, bucket: Bucket, 
     proxy.fault = None
     assert names(bucket, prefix) >= set(FILES)
     (said,) = fsspeckit.recover(url, discard=True)
-    assert "6 new file(s) taken back" in said and said.endswith(f"1 file(s) of others were left alone, look at them: "
+    assert "6 new file(s) taken back" in said and said.endswith(f"1 file(s) of other programs were kept, look at them: "
                                                                 f"s3://{bucket.name}/{name}")  # fmt: skip
     assert bucket.get(name) == b"theirs"
     bucket.delete(name)

@@ -77,7 +77,7 @@ def test_moves_and_values_of_other_types(spark: Any, tmp_path: Path) -> None:
 WRONG = {
     "no strategy": ({"sequence_by": "ts"}, "The option sequence_by has no effect without a strategy"),
     "not a list": ({"key": "id", "strategy": "update", "update_columns": "[x"}, "'[x' is not a JSON list"),
-    "combination": ({"key": "id", "strategy": "delete", "on_move": "move"}, "on_move does not go with strategy="),
+    "combination": ({"key": "id", "strategy": "delete", "on_move": "move"}, "on_move cannot be used with strategy="),
     "value": ({"key": "id", "strategy": "upsert", "on_move": "yes"}, "Unknown on_move 'yes'"),
     "type": (
         {"key": "id", "strategy": "upsert", "delete_column": "op", "delete_values": "[1]"},
@@ -138,5 +138,5 @@ def test_a_stream_with_several_changes_of_a_key_in_one_micro_batch(spark: Any, l
 def test_missing_rows_are_refused_in_streams(spark: Any, lake: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/0.json").write_text("{}")
-    with pytest.raises(Exception, match="delete_missing does not go with batch: a batch of a stream is never"):
+    with pytest.raises(Exception, match="delete_missing cannot be used with batch: a batch of a stream is never"):
         query(spark, tmp_path / "raw", lake, tmp_path / "checkpoint", delete_missing="all")

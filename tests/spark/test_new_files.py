@@ -14,6 +14,7 @@ from fsspeckit.core.parquet.footer_io import footer_bytes
 from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from spark_frames import table_of
 
 CODEC = "spark.sql.parquet.compression.codec"
 INT96 = "spark.sql.parquet.outputTimestampType"
@@ -56,7 +57,7 @@ def test_int96_files_name_their_writer(spark: Any, io: SparkDatasetIO, tmp_path:
     assert metadata.created_by.startswith("parquet-mr version 1.")
     assert "(build fsspeckit " in metadata.created_by and "parquet-cpp-arrow" in metadata.created_by
     assert (metadata.schema.column(1).physical_type, codec(path)) == ("INT96", "ZSTD")
-    again = PyArrowDatasetIO().merge(spark.sql("SELECT 99L id, now() t").toArrow(), lake, key_columns=["id"])
+    again = PyArrowDatasetIO().merge(table_of(spark.sql("SELECT 99L id, now() t")), lake, key_columns=["id"])
     assert pq.read_metadata(again.inserted_files[0]).created_by == metadata.created_by
     spark.conf.set("spark.sql.parquet.int96TimestampConversion", "true")
     try:

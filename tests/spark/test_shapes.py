@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pyspark
 import pytest
+
+from spark_process import result_of
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +79,15 @@ def test_a_source_larger_than_the_drivers_memory(tmp_path: Path, request: pytest
     assert wide["counts"] == [150_000, 150_000, 300_000] and wide["rows"] == [300_000] * 3
     assert wide["bytes"] > 512 << 20
     assert wide["peak"] < 400 << 20, "the driver holds counts, not rows"
+
+
+def test_a_data_source_merges_more_than_the_drivers_memory(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """5 GiB with a driver of 1 GiB: rows stay on disk, and keys are in memory."""
+    if not request.config.getoption("--wide"):
+        pytest.skip("takes some minutes: make torture")
+    if not hasattr(pyspark.sql.SparkSession, "dataSource"):
+        pytest.skip("data sources in Python came with Spark 4")
+    found = result_of("wide_source", str(tmp_path), "5", seconds=3600)
+    assert found["rows"] == [found["expected"]] * 3
+    assert found["peak"] < 3 << 30, "less than the source"
+    assert found["beside"] == ["lake"]

@@ -12,6 +12,7 @@ import pytest
 import fsspeckit
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.datasets.spark import SparkDatasetIO
+from spark_frames import table_of
 from support import fingerprint, rows, write_lake
 
 DB = "fk_slips"
@@ -47,6 +48,8 @@ def test_a_streaming_frame_is_refused_by_the_name_of_the_call_that_takes_it(
 
 
 def test_a_frame_of_the_pandas_api(spark: Any, lake: str) -> None:
+    if spark.version < "4":
+        pytest.skip("the pandas API of Spark 3.5 needs NumPy 1")
     frame = spark.createDataFrame([(2, "new"), (3, "new")], "id bigint, x string").pandas_api()
     result = fsspeckit.merge(frame, lake, key_columns=["id"])
     assert (result.inserted, result.updated) == (1, 1)
@@ -75,7 +78,7 @@ def test_text_longer_than_the_column_is_refused(spark: Any, io: SparkDatasetIO, 
         refused(long_code, call, "(?i:code)", key_columns=["id"])
     refused(long_char, io.merge, "c", key_columns=["id"])
     refused(long_code, io.write_parquet_dataset, "(?i:code)")
-    refused(long_code.toArrow(), io.write_parquet_dataset, "(?i:code)", strategy="upsert", key_columns=["id"])
+    refused(table_of(long_code), io.write_parquet_dataset, "(?i:code)", strategy="upsert", key_columns=["id"])
     with pytest.raises(SchemaMismatchError, match="holds at most 3"):
         io.foreach_batch(table=table, key_columns=["id"], app_id="a")(long_code, 0)
     assert [tuple(row) for row in spark.table(table).collect()] == before

@@ -146,8 +146,11 @@ def test_a_failed_query_shows_our_message_first_and_goes_on_with_the_options(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "missing rows": ({"delete_missing": "all"}, "delete_missing does not go with batch: a batch of a stream is never"),
-    "full_merge": ({"strategy": "full_merge", "on_move": "move"}, "on_move does not go with strategy='full_merge'"),
+    "missing rows": (
+        {"delete_missing": "all"},
+        "delete_missing cannot be used with batch: a batch of a stream is never",
+    ),
+    "full_merge": ({"strategy": "full_merge", "on_move": "move"}, "on_move cannot be used with strategy='full_merge'"),
     "deduplicate": ({"strategy": "deduplicate", "sequence_by": "ts"}, "Use upsert, update or delete; on_duplicates="),
     "no sequence": ({"on_duplicates": "latest"}, "on_duplicates needs sequence_by"),
 }

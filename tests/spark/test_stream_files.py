@@ -80,7 +80,7 @@ def test_the_data_source(spark: Any, tmp_path: Path, options: dict[str, str], fi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"compact_every": "3"}, "goes with the option stream"),
+        ({"compact_every": "3"}, "has no effect without the option stream"),
         ({"compact_every": "0", "stream": "s"}, "1 or more, not 0"),
         ({"compact_every": "many", "stream": "s"}, "is a number, not 'many'"),
         ({"undoable": "yes"}, "true or false, not 'yes'"),

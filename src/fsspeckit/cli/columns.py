@@ -18,6 +18,11 @@ def columns_or_none(ctx: click.Context, parameter: click.Parameter, values: tupl
     return list(split_columns(ctx, parameter, values)) or None
 
 
+def columns_option(*names: str, help: str) -> Callable[..., Any]:
+    """An option with some columns, as a list or `None`."""
+    return click.option(*names, metavar="COLUMNS", multiple=True, callback=columns_or_none, help=help)
+
+
 def key_option(*, required: bool = False, help: str = "") -> Callable[..., Any]:
     """`-k` with the key columns."""
     text = help or "The columns that identify a row: -k id, or -k order_id,line."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from fsspeckit.cli.options import (
     DeleteCommand,
     MergeCommand,
     delete_options,
+    html_option,
     json_option,
     lock_timeout_option,
     merge_options,
@@ -92,12 +94,12 @@ def plan(command: MergeCommand, compare: bool) -> None:
 def _plan(command: MergeCommand, compare: bool) -> None:
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
-    io, options = command.dataset_io(), command.plan_options
+    started, io, options = time.perf_counter(), command.dataset_io(), command.plan_options
     with command.watching() as on_progress:
         options |= {"compare": compare, "on_progress": on_progress}
         planned = io.plan(source, command.target, *command.positional, **options)
     _note_target(existed, command, future=True)
-    _report_plan(command, planned)
+    _report_plan(command, planned, started)
 
 
 @cli.command(short_help="Delete rows by key or by condition.")
@@ -105,18 +107,17 @@ def _plan(command: MergeCommand, compare: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
 def delete(command: DeleteCommand, dry_run: bool) -> None:
     """Delete rows from the data set TARGET, by the keys in a file or by a condition."""
-    arguments, io = command.arguments(), command.dataset_io()
+    arguments, io, started = command.arguments(), command.dataset_io(), time.perf_counter()
     if dry_run:
         with command.watching() as on_progress:
             planned = io.plan_delete(command.target, **arguments, on_progress=on_progress)
-        _report_plan(command, planned)
+        _report_plan(command, planned, started)
         return
     done = f"The delete from {command.target} is done"
-    _run(command, done, lambda on_progress: io.delete(command.target, **arguments, on_progress=on_progress))
+    _run(command, done, started, lambda on_progress: io.delete(command.target, **arguments, on_progress=on_progress))
 
 
-def _run(command: Command, done: str, work: Callable[[OnProgress], MergeResult]) -> None:
-    started = time.perf_counter()
+def _run(command: Command, done: str, started: float, work: Callable[[OnProgress], MergeResult]) -> None:
     with command.watching(done) as on_progress:
         result = work(on_progress)
     _report_result(command, result, time.perf_counter() - started, done)
@@ -130,14 +131,14 @@ def sql(command: SqlCommand, dry_run: bool) -> None:
 
     Statements that are not exactly a merge with some options are refused, with the clause that is not.
     """
-    command, call = command.prepared()
-    io = command.dataset_io()
+    (command, call), started = command.prepared(), time.perf_counter()
+    io, done = command.dataset_io(), f"The statement on {command.target} is done"
     if dry_run:
         with command.watching() as on_progress:
             planned = call.watched(on_progress).plan(io)
-        _report_plan(command, planned)
+        _report_plan(command, planned, started)
         return
-    _run(command, f"The statement on {command.target} is done", lambda on_progress: call.watched(on_progress).run(io))
+    _run(command, done, started, lambda on_progress: call.watched(on_progress).run(io))
 
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
@@ -155,12 +156,12 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
 
     arguments, io = command.arguments(), command.dataset_io()
     source = read_sources(command.sources, command.storage_options)
-    existed = _exists(command.target, command.storage_options)
+    existed, started = _exists(command.target, command.storage_options), time.perf_counter()
     if dry_run:
         with command.watching() as on_progress:
             planned = io.plan_parquet_dataset(source, command.target, **arguments, on_progress=on_progress)
         _note_target(existed, command, future=True)
-        _report_plan(command, planned)
+        _report_plan(command, planned, started)
         return
     done = f"The write into {command.target} is done"
 
@@ -169,7 +170,6 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
             limited = {**arguments, "max_removed_rows": max_removed_rows, "on_progress": on_progress}
             return io.write_parquet_dataset(source, command.target, **limited)
 
-    started = time.perf_counter()
     try:
         result = run(None if yes else 0)
     except RemovedRowsError as refused:
@@ -188,9 +188,8 @@ def _report_result(command: Command, result: MergeResult | WriteResult, seconds:
     from fsspeckit.core.reports import MergeResult
     from fsspeckit.report.terminal import ResultView, WriteResultView
 
-    if command.html and isinstance(result, MergeResult):
-        with reporting(done):
-            save_html(result, command.target, command.html)
+    with reporting(done):
+        save_html(result, command.target, command.html, command.engine, seconds)
     with reporting(done):
         if isinstance(result, MergeResult):
             _print(command, result, ResultView(result, command.target, seconds), seconds)
@@ -198,16 +197,15 @@ def _report_result(command: Command, result: MergeResult | WriteResult, seconds:
             _print(command, result, WriteResultView(result, command.target, seconds), seconds)
 
 
-def _report_plan(command: Command, planned: MergePlan | WritePlan) -> None:
+def _report_plan(command: Command, planned: MergePlan | WritePlan, started: float) -> None:
     from fsspeckit.core.reports import WritePlan
     from fsspeckit.report.terminal import PlanView, WritePlanView
 
+    save_html(planned, command.target, command.html, command.engine, time.perf_counter() - started)
     if isinstance(planned, WritePlan):
         _print(command, planned, WritePlanView(planned, command.target))
-        return
-    if command.html:
-        save_html(planned, command.target, command.html)
-    _print(command, planned, PlanView(planned, command.target))
+    else:
+        _print(command, planned, PlanView(planned, command.target))
 
 
 def _print(command: Command, report: Report, view: Any, seconds: float | None = None) -> None:
@@ -242,21 +240,22 @@ def _note_target(existed: bool, command: MergeCommand | WriteCommand, *, future:
 @compact_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 def compact(command: CompactCommand, dry_run: bool) -> None:
-    """Write the small files of the data set TARGET anew as few large ones, partition by partition. No row changes."""
+    """Rewrite the small files of the data set TARGET as few large ones, partition by partition. No row changes."""
     from fsspeckit.report.compaction import CompactPlanView, CompactResultView
 
-    io = command.dataset_io()
+    io, started = command.dataset_io(), time.perf_counter()
     if dry_run:
         with command.watching() as on_progress:
             planned = io.plan_compact(command.target, **command.arguments(on_progress))
+        save_html(planned, command.target, command.html, command.engine, time.perf_counter() - started)
         _print(command, planned, CompactPlanView(planned, command.target))
         return
-    started = time.perf_counter()
     done = f"The compaction of {command.target} is done"
     with command.watching(done) as on_progress:
         result = io.compact(command.target, **command.arguments(on_progress))
     seconds = time.perf_counter() - started
     with reporting(done):
+        save_html(result, command.target, command.html, command.engine, seconds)
         _print(command, result, CompactResultView(result, command.target, seconds))
 
 
@@ -265,13 +264,17 @@ def compact(command: CompactCommand, dry_run: bool) -> None:
 @key_option(help="Show the range of these columns in each file.")
 @storage_option
 @json_option
-def inspect(target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool) -> None:
+@html_option
+def inspect(
+    target: str, keys: tuple[str, ...], storage_options: dict[str, str], as_json: bool, html: str | None
+) -> None:
     """Show the files, rows, sizes, row groups, partitions, codecs and key ranges of the data set TARGET."""
     from fsspeckit.report.inspection import inspect as inspect_dataset
     from fsspeckit.report.summary import document
     from fsspeckit.report.terminal import InspectionView
 
     inspection = inspect_dataset(target, keys, storage_options=storage_options)
+    save_html(inspection, target, html)
     if inspection.unfinished:
         say(
             "Warning",
@@ -326,7 +329,7 @@ def recover(
             click.echo("\n".join(done) or f"Nothing to recover in {target}.")
 
 
-@cli.command(short_help="Undo the last merge, delete or write that was undoable.")
+@cli.command(short_help="Undo the last undoable merge, delete, write or compaction.")
 @click.argument("target")
 @lock_timeout_option
 @storage_option
@@ -382,11 +385,13 @@ def history(
     listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
     if not listed and not _exists(target, storage_options):
         raise no_dataset(find(target, storage_options))
-    if as_json:
-        fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
-        emit_json({"target": target, "commits": fields, **run_facts()})
-        return
-    click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
+    drops = keep is not None or older_than is not None
+    with reporting(f"Old commits to {target} are dropped") if drops else contextlib.nullcontext():
+        if as_json:
+            fields = [{**asdict(commit), "committed_at": commit.committed_at.isoformat()} for commit in listed]
+            emit_json({"target": target, "commits": fields, **run_facts()})
+        else:
+            click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
 for _command in (ship, demo, doctor):

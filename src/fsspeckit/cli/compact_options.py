@@ -10,14 +10,13 @@ import click
 
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
+    REPORT_OPTIONS,
     Command,
     add_options,
     gathered,
-    json_option,
     lock_timeout_option,
     undoable_option,
 )
-from fsspeckit.cli.watching import quiet_option
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
 
@@ -59,8 +58,7 @@ _OPTIONS = [
     lock_timeout_option,
     undoable_option,
     *ENGINE_OPTIONS,
-    quiet_option,
-    json_option,
+    *REPORT_OPTIONS,
 ]
 
 

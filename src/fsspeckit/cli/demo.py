@@ -24,6 +24,8 @@ from fsspeckit.cli.output import console, emit
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError, PartitionMoveError
 from fsspeckit.core.reports import MergeResult
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.report.content import Record
+from fsspeckit.report.html import page
 from fsspeckit.report.inspection import inspect
 from fsspeckit.report.summary import count
 from fsspeckit.report.terminal import InspectionView, PlanView, ResultView
@@ -55,7 +57,9 @@ def run(engines: Sequence[str] = (), keep: str | None = None) -> None:
     if engines and missing:
         raise ArgumentError("; ".join(missing.values()))
     with _folder(keep) as folder:
-        _Demo(folder, ready, missing).run()
+        pages = _Demo(folder, ready, missing).run()
+        if keep is not None:
+            _keep(folder, pages)
 
 
 def _engines(names: Sequence[str]) -> tuple[dict[str, DatasetIO[Any]], dict[str, str]]:
@@ -82,14 +86,23 @@ def _folder(keep: str | None) -> Iterator[Path]:
     yield folder
 
 
+def _keep(folder: Path, pages: dict[str, str]) -> None:
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    text = f"Kept in {folder}: the lake, and the plan and the merge as web pages, {' and '.join(pages)}."
+    emit(Padding(Text(text, overflow="fold"), (0, 0, 0, 2), expand=False))
+
+
 class _Demo:
+    """The steps of the demo, and the web pages that the commands would write with `--html`."""
+
     def __init__(self, folder: Path, engines: dict[str, DatasetIO[Any]], missing: dict[str, str]) -> None:
         self._console, self._folder, self._engines, self._missing = console(), folder, engines, missing
-        self._step = 0
+        self._step, self._pages = 0, dict[str, str]()
         self._first = next(iter(engines))
         self._source = str(folder / "changes.parquet")
 
-    def run(self) -> None:
+    def run(self) -> dict[str, str]:
         pq.write_table(changes(), self._source)
         lake = self._lake("lake")
         self._heading("A lake of orders: plain Parquet files, one folder per month")
@@ -102,6 +115,7 @@ class _Demo:
         self._show_refusal(lake)
         self._console.line()
         self._say("Done. `fsspeckit --help` lists the commands; the README has a walk-through.")
+        return self._pages
 
     def _lake(self, name: str) -> str:
         build_lake(self._folder / name)
@@ -110,14 +124,19 @@ class _Demo:
     def _plan(self, lake: str) -> None:
         self._heading("The plan: which files contain these keys? Nothing is changed yet")
         self._say("A day's changes: 60 orders from October and November were returned, 16 orders are new.")
-        self._say("$ fsspeckit plan changes.parquet lake --key order_id --strategy upsert", "bold green")
-        emit(PlanView(self._engines[self._first].plan(self._source, lake, "upsert", KEYS), lake), self._console)
+        command = "fsspeckit plan changes.parquet lake --key order_id --strategy upsert"
+        self._say(f"$ {command}", "bold green")
+        plan = self._engines[self._first].plan(self._source, lake, "upsert", KEYS)
+        emit(PlanView(plan, lake), self._console)
+        self._pages["plan.html"] = page(plan, lake, Record(command, self._first))
 
     def _merge(self, engine: str, lake: str) -> MergeResult:
         self._heading(f"The merge, with {_NAMES[engine]}")
-        self._say(f"$ fsspeckit merge changes.parquet lake --key order_id --engine {engine}", "bold green")
+        command = f"fsspeckit merge changes.parquet lake --key order_id --engine {engine}"
+        self._say(f"$ {command}", "bold green")
         result, seconds = self._timed(engine, lake)
         emit(ResultView(result, lake, seconds), self._console)
+        self._pages["merge.html"] = page(result, lake, Record(command))
         return result
 
     def _timed(self, engine: str, lake: str) -> tuple[MergeResult, float]:

@@ -1,4 +1,4 @@
-"""`fsspeckit doctor`: what is installed, which engines work, and how to mend the rest."""
+"""`fsspeckit doctor`: what is installed, which engines work, and how to fix the rest."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _engine(engine: str, wanted: bool) -> Iterator[Check]:
             )
     except Exception as error:  # whatever it is, it is the finding
         reason = " ".join(str(error).split())[:300]
-        yield Check(engine, "problem", f"{type(error).__name__}: {reason}", "Mend this, or choose another --engine.")
+        yield Check(engine, "problem", f"{type(error).__name__}: {reason}", "Fix this, or choose another --engine.")
         return
     yield Check(engine, "ok", f"a test merge took {time.perf_counter() - started:.1f} s")
     if engine == "spark":
@@ -164,7 +164,7 @@ def _java() -> Check:
     said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60).stderr
     version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
     if version is None:
-        return Check("Java", "problem", f"{program} does not tell its version", fix)
+        return Check("Java", "problem", f"{program} does not print its version", fix)
     found = f"{version[0].partition(' ')[2].strip(chr(34))}, {program}"
     return Check("Java", "ok", found) if int(version[1]) >= 17 else Check("Java", "problem", found, fix)
 

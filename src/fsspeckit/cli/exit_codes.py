@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fsspeckit.cli.output import emit_json, run_facts, say
+from fsspeckit.cli.output import ARGUMENTS, emit_json, run_facts, say
 from fsspeckit.cli.watching import interruption
 from fsspeckit.core.suggestions import did_you_mean
 
@@ -27,9 +27,9 @@ class Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        wants_json = "--json" in args
+        typed, wants_json = list(args), "--json" in args
         ctx = super().make_context(info_name, args, parent, **extra)
-        ctx.meta[_JSON] = wants_json
+        ctx.meta[_JSON], ctx.meta[ARGUMENTS] = wants_json, typed
         return ctx
 
     def resolve_command(

@@ -216,17 +216,14 @@ REWRITE_OPTIONS = [
     undoable_option,
     *TIMEZONE_OPTIONS,
 ]
-REPORT_OPTIONS = [
-    quiet_option,
-    json_option,
-    click.option(
-        "--html",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, writable=True),
-        callback=_check_html,
-        help="Also save the report as a web page.",
-    ),
-]
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    callback=_check_html,
+    help="Also save the report as a web page.",
+)
+REPORT_OPTIONS = [quiet_option, json_option, html_option]
 
 
 _MERGE_OPTIONS = [

@@ -6,8 +6,10 @@ import codecs
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,12 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fsspeckit.core.reports import MergePlan, MergeResult
+    from fsspeckit.report.content import PageReport
 
 # Do not wrap lines in a pipe.
 _PIPE_WIDTH = 1_000_000
+_SECRET = ("--storage-option", "--conf")
+ARGUMENTS = "fsspeckit.arguments"
 _ASCII = {"→": "->", "…": "...", "–": "-", "·": "-", "█": "#", "━": "="}
 
 
@@ -100,7 +104,30 @@ def emit(view: Any, to: Console | None = None) -> None:
     made.file.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
-def save_html(report: MergePlan | MergeResult, target: str, file: str) -> None:
+def save_html(
+    report: PageReport, target: str, file: str | None, engine: str = "", seconds: float | None = None
+) -> None:
+    """Write the page of a report that was made just now, if a file is named for it."""
+    if file is None:
+        return
+    from fsspeckit.report.content import Record
     from fsspeckit.report.html import page
 
-    Path(file).write_text(page(report, target), encoding="utf-8", errors="replace")
+    began = datetime.now(UTC) - timedelta(seconds=seconds or 0)
+    text = page(report, target, Record(command_line(), engine, began, seconds))
+    Path(file).write_text(text, encoding="utf-8")
+
+
+def command_line() -> str:
+    """The command as it was typed, without what may be a secret: the values of storage options and Spark's settings."""
+    typed = click.get_current_context().meta.get(ARGUMENTS, [])
+    shown = ["fsspeckit"]
+    for before, argument in zip(["", *typed], typed, strict=False):
+        option, equals, value = argument.partition("=")
+        if before in _SECRET and equals:
+            shown.append(f"{shlex.quote(option)}=…")
+        elif option in _SECRET and equals:
+            shown.append(f"{option}={shlex.quote(value.partition('=')[0])}=…")
+        else:
+            shown.append(shlex.quote(argument))
+    return " ".join(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fsspeckit.cli.columns import columns_or_none
+from fsspeckit.cli.columns import columns_option
 
 
 def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
@@ -25,11 +25,8 @@ ROW_OPTIONS = [
         help="A value of --delete-column that means delete, e.g. D. May be repeated. Not needed if the column is "
         "Boolean.",
     ),
-    click.option(
+    columns_option(
         "--sequence-by",
-        metavar="COLUMNS",
-        multiple=True,
-        callback=columns_or_none,
         help="The columns that order the changes of a key, e.g. updated_at. An older row never replaces a newer one.",
     ),
     click.option(
@@ -37,22 +34,8 @@ ROW_OPTIONS = [
         type=click.Choice(("refuse", "latest")),
         help="If SOURCE has several rows for one key: refuse the merge (default), or keep the latest by --sequence-by.",
     ),
-    click.option(
-        "--update-column",
-        "update_columns",
-        metavar="COLUMNS",
-        multiple=True,
-        callback=columns_or_none,
-        help="Update only these columns of existing rows.",
-    ),
-    click.option(
-        "--exclude-column",
-        "exclude_columns",
-        metavar="COLUMNS",
-        multiple=True,
-        callback=columns_or_none,
-        help="Update all columns of existing rows except these.",
-    ),
+    columns_option("--update-column", "update_columns", help="Update only these columns of existing rows."),
+    columns_option("--exclude-column", "exclude_columns", help="Update all columns of existing rows except these."),
     click.option(
         "--delete-missing",
         type=click.Choice(("all", "partitions")),

@@ -13,16 +13,15 @@ from fsspeckit.cli.columns import key_option, split_columns
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
     NEW_FILE_OPTIONS,
+    REPORT_OPTIONS,
     TIMEZONE_OPTIONS,
     Command,
     add_options,
     gathered,
-    json_option,
     lock_timeout_option,
     undoable_option,
 )
 from fsspeckit.cli.row_options import SCHEMA_OPTIONS
-from fsspeckit.cli.watching import quiet_option
 from fsspeckit.datasets.options import NewFileOptions
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions", "full_merge"]
@@ -102,8 +101,7 @@ _WRITE_OPTIONS = [
     lock_timeout_option,
     undoable_option,
     *TIMEZONE_OPTIONS,
-    quiet_option,
-    json_option,
+    *REPORT_OPTIONS,
 ]
 
 

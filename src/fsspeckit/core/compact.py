@@ -1,9 +1,9 @@
 """Compaction: join small files, cut large ones, encode small row groups again, and sort.
 
-    list ─▶ footers ─▶ choose bins ─▶ write each bin anew ─▶ check ─▶ commit ─▶ and again, until nothing is chosen
+    list ─▶ footers ─▶ choose bins ─▶ rewrite each bin ─▶ check ─▶ commit ─▶ repeat until nothing is chosen
 
-Rows do not change. Each commit replaces the files of some bins, and the next one plans anew: a compaction that was
-killed goes on where it was, and other writers wait for one commit only. One that can be undone is one commit.
+Rows do not change. Each commit replaces the files of some bins, and the next one is planned again. So a compaction that
+was killed continues where it was, and other writers wait for one commit only. One that can be undone is one commit.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Commits:
 
 
 def compact(engine: Engine, location: Location, request: CompactRequest) -> CompactResult:
-    """Write small, large and unsorted files of the data set at `location` anew."""
+    """Rewrite small, large and unsorted files of the data set at `location`."""
     commits = _Commits()
     with (
         Progress.of(f"compaction of {location.shown}", "lock", request.on_progress) as progress,

@@ -1,9 +1,9 @@
-"""What holds unless something else is asked for. Loads nothing, so that `fsspeckit --help` can show it at once."""
+"""Default values of options. Imports nothing, so that `fsspeckit --help` can show them at once."""
 
 from __future__ import annotations
 
 COMPRESSION = "snappy"
-# What Parquet knows; `pa.Codec` knows others, such as bz2, and raises a plain error for names it does not know.
+# The codecs of Parquet. `pa.Codec` has others, such as bz2, and raises a plain error for unknown names.
 CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 MAX_ROWS_PER_FILE = 5_000_000
 ROW_GROUP_SIZE = 500_000

@@ -1,4 +1,4 @@
-"""What was asked for, and everything that is known before the first byte is written."""
+"""The request of a merge, and everything that is known before the first byte is written."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class PartitionPruner:
         source_keys: Iterable[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """Keep the files whose partition holds a row of the source, as far as the source tells.
+        """Keep the files whose partition holds a row of the source, as far as the source has the columns.
 
         A partition column that is not part of the key is compared where `source_keys`, as a table or as mappings, has
         it. Values in paths are read in the column's type of `partition_schema`, else of the source.
@@ -212,8 +212,8 @@ class ConservativeMembershipChecker:
         self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str] | str, source_keys: Iterable[Any]
     ) -> bool:
         """Could the file contain any of the source keys? Only statistics that prove the contrary say no."""
-        if isinstance(source_keys, Iterator):  # the next file would be asked for no keys at all
-            raise ArgumentError("source_keys can be read only once, and every file is asked for them; give a list.")
+        if isinstance(source_keys, Iterator):  # no keys would be left for the next file
+            raise ArgumentError("source_keys can be read only once, and every file needs them; give a list.")
         source = python_values.key_table(key_names(key_columns), source_keys)
         for name in source.column_names:
             column, stats = arrays.plain(source.column(name)), file_metadata.column_stats.get(name)

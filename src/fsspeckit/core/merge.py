@@ -46,6 +46,7 @@ from fsspeckit.core.dataset.target import (
 from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
+from fsspeckit.core.key_map import map_column, map_of_result
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
@@ -56,6 +57,7 @@ from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
     REFUSE_SCHEMA_CHANGES,
     FileInfo,
+    Footer,
     Match,
     MergeStrategy,
     Profile,
@@ -106,14 +108,16 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                 removed = _removed(planned, rewritten)
                 result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
+                footers: Sequence[Footer] = ()
                 if staged or removed:
                     progress.enter("sync")
                     session.sync_staging()
-                    _check(engine, location, session.stage(()), staged, result, target)
+                    footers = _check(engine, location, session.stage(()), staged, result, planned)
         if staged or removed:
             progress.enter("commit")
             session.commit(staged, removed, target.files.infos, results.note(result) if request.undoable else None)
-        result = replace(result, kept_copies=kept_copies(location) if result.deleted else [])
+        key_map = map_of_result(location, planned, rewritten, inserted, footers)
+        result = replace(result, kept_copies=kept_copies(location) if result.deleted else [], key_map=key_map)
         return finished(engine, location, request, progress, result)
 
 
@@ -365,12 +369,20 @@ def _moved(rewritten: Sequence[Rewritten], infos: Sequence[FileInfo]) -> list[Fi
 
 
 def _check(
-    engine: Engine, location: Location, staging: str, staged: Sequence[Staged], result: MergeResult, target: Target
-) -> None:
-    """Check before the commit that the rows in the staged footers add up to the counts."""
+    engine: Engine,
+    location: Location,
+    staging: str,
+    staged: Sequence[Staged],
+    result: MergeResult,
+    planned: ExecutionPlan,
+) -> Sequence[Footer]:
+    """Check before the commit that the rows in the staged footers add up to the counts. Returns these footers."""
     readable = [s for s in staged if s.receipt is None]  # the writer has checked the footers of the others
     infos = [FileInfo(s.staged, s.size, 0) for s in readable]
-    rows = {f.path: f.rows for f in engine.footers(replace(location, root=staging), infos, ())} if infos else {}
+    column, target = map_column(planned), planned.target
+    columns = () if column is None else (column,)
+    footers = engine.footers(replace(location, root=staging), infos, columns) if infos else ()
+    rows = {f.path: f.rows for f in footers}
     wrong = [s for s in readable if rows[s.staged] != s.rows]
     counted = sum(f.row_count for f in result.files)
     balance = target.rows + result.inserted - result.deleted
@@ -380,3 +392,4 @@ def _check(
             "This is a bug in fsspeckit; nothing was changed.",
             operation="check",
         )
+    return footers

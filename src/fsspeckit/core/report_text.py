@@ -14,6 +14,7 @@ LABELS = {
     "rewritten": "rewritten",
     "inserted": "new",
     "preserved": "untouched",
+    "removed": "removed",
 }
 """For people: the actions of a plan and the operations of a result. JSON has the names on the left."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

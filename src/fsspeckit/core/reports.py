@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,26 @@ from fsspeckit.core.report_text import Line, as_html, as_text, count, counts, li
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Action = Literal["rewrite", "scan", "guard", "prune"]
+
+
+KeySpan = tuple[Any, Any]
+"""The smallest and greatest value of a column, as order values (see `values.keys`); both `None` if there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMap:
+    """Where the keys of files and source lie, for the map on a report's page.
+
+    `ranges` are those of one `column` of the key (or of the condition of a delete), by file; `None` where statistics
+    are missing. In very large data sets some files are left out. `source` are intervals that cover the source's keys;
+    `None` if they have no order. `keys` are all key columns.
+    """
+
+    column: str
+    type: str
+    keys: tuple[str, ...]
+    ranges: Mapping[str, KeySpan | None]
+    source: tuple[KeySpan, ...] | None = ()
 
 
 @dataclass
@@ -48,6 +68,7 @@ class MergeResult:
     target, evaluating the `source`, `match` of keys, `write` of new files, `sync` to the disk with a check of their
     rows, and `commit`. `version` is that of fsspeckit, `application_id` that of Spark's application.
     `kept_copies` are folders in which undoable commits keep earlier versions of files; they may have deleted rows.
+    `key_map` has the key ranges of files for the map on the page.
     """
 
     strategy: str
@@ -80,15 +101,16 @@ class MergeResult:
     engine: str = ""
     version: str = ""
     application_id: str | None = None
+    key_map: KeyMap | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON has them.
+        """All fields but `key_map`, as JSON has them.
 
         >>> result = MergeResult("upsert", 1, 1, 2, 1, 0, 0, [])
         >>> result.to_dict()["inserted"]
         1
         """
-        return {**asdict(self), "started": None if self.started is None else self.started.isoformat()}
+        return {**without_map(self), "started": None if self.started is None else self.started.isoformat()}
 
     @property
     def files_changed(self) -> bool:
@@ -198,6 +220,13 @@ class UndoResult:
     removed_files: list[str]
 
 
+def without_map(report: Any) -> dict[str, Any]:
+    """The fields of a report for JSON: the map has the raw values of statistics, and may be large."""
+    fields = asdict(replace(report, key_map=None))
+    del fields["key_map"]
+    return fields
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlan:
     """What the merge does with one file, and why.
@@ -237,7 +266,8 @@ class MergePlan:
     contain no matched row; at most `bytes_encoded` would be encoded again. New rows are not included.
 
     `new_rows` are the rows of new files by folder (`""` if the data set is not partitioned). `new_partitions` are
-    folders that do not exist yet, `emptied_partitions` those that lose their last file.
+    folders that do not exist yet, `emptied_partitions` those that lose their last file. `key_map` has the key ranges of
+    files for the map on the page.
 
     `changed` of the updated rows would have other values than now; `None` without `plan(compare=True)`.
     """
@@ -262,6 +292,7 @@ class MergePlan:
     emptied_partitions: tuple[str, ...] = ()
     added_columns: Mapping[str, str] = field(default_factory=dict)
     changed: int | None = None
+    key_map: KeyMap | None = field(default=None, compare=False)
 
     @property
     def target_count_after(self) -> int:
@@ -287,7 +318,7 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class BinPlan:
-    """Files of one partition that a compaction writes anew together, and the reason. `new_files` is an estimate."""
+    """Files of one partition that a compaction rewrites together, and the reason. `new_files` is an estimate."""
 
     folder: str
     files: int

@@ -12,6 +12,7 @@ from fsspeckit.core.commit.session import CommitNote
 from fsspeckit.core.dataset.ledger import file_to_copy, with_batch
 from fsspeckit.core.dataset.target import files_of_other_types
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
+from fsspeckit.core.key_map import map_of_plan
 from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
@@ -224,6 +225,7 @@ def describe(
         new_rows=new_rows,
         new_partitions=tuple(sorted(set(new_rows) - _folders(planned.target) - {""})),
         emptied_partitions=tuple(sorted(planned.emptied_partitions.difference(new_rows))),
+        key_map=map_of_plan(location, planned),
     )
 
 

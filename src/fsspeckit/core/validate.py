@@ -95,7 +95,7 @@ def no_duplicate_keys(count: int, samples: Sequence[tuple[Any, ...]], key_column
     if count:
         raise DuplicateKeyError(
             f"The source has duplicate keys: {count} key(s) of {list(key_columns)} occur more than once, e.g. "
-            f"{keys.show(samples)}. Keep one row per key, or name the columns that tell which row is the latest: "
+            f"{keys.show(samples)}. Keep one row per key, or name the columns that show which row is the latest: "
             "sequence_by=['updated_at'], on_duplicates='latest'."
         )
 
@@ -110,7 +110,7 @@ def no_differing_duplicates(
             how = f"{order.argument}={list(order.columns)} leaves ties between them"
         raise DuplicateKeyError(
             f"The source has {count} key(s) of {list(key_columns)} with differing rows, and {how}, e.g. "
-            f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value tells the row to keep."
+            f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value decides which row to keep."
         )
 
 
@@ -232,7 +232,7 @@ def types_unchanged(target: Target, shape: Shape, schema: SchemaChanges) -> None
     if changed:
         raise SchemaMismatchError(
             f"The type of {changed} would change, and Spark's catalog can add columns to a Parquet table but not "
-            "change them. Merge by the path of the table, then create the table anew at that path."
+            "change them. Merge by the path of the table, then create the table again at that path."
         )
 
 

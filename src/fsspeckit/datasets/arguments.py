@@ -125,7 +125,7 @@ def small_files(strategy: MergeStrategy, how: Any) -> Literal["new", "append"]:
     if how not in ("new", "append"):
         raise ArgumentError(f"Unknown small_files {how!r}. Choose 'new' or 'append'.")
     if how == "append" and strategy is not MergeStrategy.UPSERT:
-        raise ArgumentError(f"small_files='append' goes with strategy='upsert', not with {strategy.value!r}.")
+        raise ArgumentError(f"small_files='append' needs strategy='upsert', not {strategy.value!r}.")
     return "append" if how == "append" else "new"
 
 

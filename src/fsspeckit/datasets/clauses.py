@@ -7,7 +7,7 @@ accepted only if they agree on all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any, Literal
 
@@ -72,7 +72,7 @@ class _Rule:
         source, target = conditions.source, conditions.target
         newer = f"({_newer(self.sequence, source, target)})" if self.sequence else ""
         mark, values = f"{source}.{conditions.mark}", ", ".join(map(literal_text, self.deletes))
-        if self.deletes in ((True,), ()):
+        if is_flag(self.deletes) or not self.deletes:
             deletes, stays = mark, f"{mark} IS NOT TRUE"
         elif len(self.deletes) == 1:
             deletes, stays = f"{mark} = {values}", f"{mark} IS DISTINCT FROM {values}"
@@ -86,6 +86,11 @@ class _Rule:
         if self.strategy in ("insert", "upsert"):
             written.append(_when("NOT MATCHED", "INSERT *", stays if self.deletes else ""))
         return " ".join(written)
+
+
+def is_flag(deletes: Sequence[Any]) -> bool:
+    """Is the delete column a Boolean that is true for rows that delete? In Python, 1 equals `True`."""
+    return len(deletes) == 1 and deletes[0] is True
 
 
 def _when(kind: str, action: str, *tests: str) -> str:
@@ -116,7 +121,7 @@ def merge_call(key_columns: Sequence[str], clauses: Sequence[Clause], conditions
         options["sequence_by"] = list(rule.sequence)
     if rule.deletes:
         options["delete_column"] = conditions.mark
-        if rule.deletes != (True,):
+        if not is_flag(rule.deletes):
             options["delete_values"] = list(rule.deletes)
     _check_reached(clauses, conditions)
     updated, inserted = _columns(clauses, "update"), _columns(clauses, "insert")
@@ -238,7 +243,12 @@ def _refusal(
     conditions: Conditions,
     rule: _Rule,
 ) -> ArgumentError:
-    expected = rule.expected(kind, case)
+    expected, hint = rule.expected(kind, case), ""
+    if case.order and _updates_older(clauses, conditions):  # t.x <> s.x is no sequence
+        rule, hint = (
+            replace(rule, sequence=()),
+            " A condition that finds rows that differ is not needed: equal rows are not written anew.",
+        )
     of_kind = [each for each in clauses if each.kind == kind]
     nearest = next((each for each in of_kind if each.action == expected), next(iter(of_kind), None))
     quoted = clause or nearest
@@ -247,8 +257,13 @@ def _refusal(
     where = "a key that the target has" if kind == "matched" else "a new key"
     return ArgumentError(
         f"Refused: {text}. For {where}{' where ' if row else ''}{row}, the statement {_DOES[action]}, and no option of "
-        f"fsspeckit does so: it {_DOES[expected]}. What it can do: {rule.clauses(conditions)}"
+        f"fsspeckit does so: it {_DOES[expected]}. What it can do: {rule.clauses(conditions)}.{hint}"
     )
+
+
+def _updates_older(clauses: Sequence[Clause], conditions: Conditions) -> bool:
+    older = dict.fromkeys(conditions.ordered, "less")
+    return _decide(clauses, "matched", Case(OTHER, older))[0] == "update"
 
 
 def _check_reached(clauses: Sequence[Clause], conditions: Conditions) -> None:

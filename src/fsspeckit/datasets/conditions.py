@@ -63,7 +63,7 @@ Test = Callable[[Case], bool | None]
 
 
 def show(node: Any) -> str:
-    return str(node.sql(dialect=Dialect))
+    return str(node.sql(dialect=Dialect, unsupported_level=errors.ErrorLevel.IGNORE))
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Conditions:
         left, right = self.column(node.left), self.column(node.right)
         if left is not None and right is not None:
             if left.name != right.name or left.of_source == right.of_source:
-                raise self._unknown(node, "It compares different columns")
+                raise self._unknown(node, "it compares different columns")
             holds = _HOLDS[kind if left.of_source else _FLIPPED.get(kind, kind)]
             self.ordered[left.name] = None
             return lambda case: (
@@ -186,17 +186,17 @@ class Conditions:
         if column is None or any(value is None for value in values):
             raise self._unknown(whole)
         if not column.of_source:
-            raise self._unknown(whole, "It depends on a value of the target")
+            raise self._unknown(whole, "it depends on a value of the target")
         self._name_mark(column.name, values, whole)
         return lambda case: None if case.mark is None else case.mark in values
 
     def _name_mark(self, name: str, values: list[Any], node: Any) -> None:
         literals = self._literals.setdefault(name, [])
         if len(self._literals) > 1:
-            raise self._unknown(node, f"Only one column may say which rows delete, and {self.mark!r} does already")
+            raise self._unknown(node, f"only one column may say which rows delete, and {self.mark!r} does already")
         literals += [value for value in values if value not in literals]
         if len({type(value) for value in literals}) > 1:
-            raise self._unknown(node, f"Column {name!r} is compared with values of different types")
+            raise self._unknown(node, f"column {name!r} is compared with values of different types")
 
     def column(self, node: Any) -> Column | None:
         """`s.op` or `t.ts`; `None` if it is something else. A name without a table is refused."""
@@ -210,8 +210,9 @@ class Conditions:
             )
         return Column(table == self.source.casefold(), node.name)
 
-    def _unknown(self, node: Any, why: str = "It is none that an option of a merge stands for") -> ArgumentError:
-        return ArgumentError(f"Refused condition: {show(node)}. {why}. {_ADVICE}.")
+    def _unknown(self, node: Any, why: str = "") -> ArgumentError:
+        said = f"{show(node)}: {why}" if why else f"No option of a merge stands for {show(node)}"
+        return ArgumentError(f"{said}. {_ADVICE}.")
 
 
 def _either(values: list[bool | None], decides: bool) -> bool | None:
@@ -246,6 +247,8 @@ def literal_text(value: Any) -> str:
 def first_line(error: Exception) -> str:
     """sqlglot marks the place with terminal codes."""
     described = getattr(error, "errors", None) or [{}]
+    if "<class" in str(error):  # sqlglot's own objects
+        return "it is not complete, or has something between USING and ON."
     said, line, column = (described[0].get(name) for name in ("description", "line", "col"))
     where = f" (line {line}, column {column})" if line is not None else ""
     return f"{str(said or str(error).splitlines()[0]).rstrip('.')}{where}."

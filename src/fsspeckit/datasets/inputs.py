@@ -57,7 +57,7 @@ _WAYS_OUT = {
 
 
 def prepared(data: Any, access: Access) -> Any:
-    """The source as engines take it. `ArgumentError` if it is none, with the way out."""
+    """The source as engines take it. `ArgumentError` with the way out if no engine takes it."""
     module, kind = type(data).__module__.partition(".")[0], type(data).__name__
     if module == "pandas" and kind == "DataFrame":
         return PandasFrame(data)

@@ -176,7 +176,7 @@ class CompactOptions(ProgressOptions, total=False):
     target_size: int | str
     """About the size of a file, as a number of bytes or as text: `256MB`, `1GiB`."""
     sort_by: Columns | None
-    """Columns to sort the rows of each partition by, so that statistics tell which files may have a value."""
+    """Columns to sort the rows of each partition by, so that statistics show which files may have a value."""
     partitions: Sequence[Mapping[str, Any]] | None
     """Only these partitions: `[{"day": "2026-01-01"}]`."""
     lock_timeout: float

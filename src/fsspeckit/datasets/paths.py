@@ -1,4 +1,4 @@
-"""Paths of sources: patterns, and the format that a name tells."""
+"""Paths of sources: patterns, and the format by the ending of a name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OTHER = {
 
 
 def file_format(location: Location) -> str:
-    """The format that a file's name tells: `csv`, `tsv`, `json` or `arrow`, else `parquet`; folders hold `parquet`."""
+    """The format by the ending of a name: `csv`, `tsv`, `json` or `arrow`, else `parquet`, also for folders."""
     name = location.name.lower()
     ending = _COMPRESSED.sub("", name).rpartition(".")[2]
     if ending not in _FORMATS and ending not in _OTHER:
@@ -50,7 +50,7 @@ def file_format(location: Location) -> str:
 
 
 def expanded(path: str | os.PathLike[str], access: Access) -> list[str | os.PathLike[str]]:
-    """The files and folders that a pattern matches, sorted. A path that exists as it stands is no pattern.
+    """The files and folders that a pattern matches, sorted. A path that exists is not a pattern.
 
     `*`, `?` and `[…]` match within one name, `**` any folders.
     """

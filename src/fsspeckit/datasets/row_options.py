@@ -46,7 +46,7 @@ class Conflict:
 
 CONFLICTS = (
     Conflict("delete_values", "delete_column", "they are the values of that column that mean delete", needs=True),
-    Conflict("on_duplicates", "sequence_by", "it tells which row is the latest", needs=True),
+    Conflict("on_duplicates", "sequence_by", "it decides which row is the latest", needs=True),
     Conflict("exclude_columns", "update_columns", "one is the complement of the other"),
     Conflict("on_move", "update_columns", "a row that moves is written whole"),
     Conflict("on_move", "exclude_columns", "a row that moves is written whole"),
@@ -80,10 +80,10 @@ def _check_combination(strategy: MergeStrategy, options: Mapping[str, Any]) -> N
     for name in OPTIONS:
         reason = REFUSED.get((name, strategy.value))
         if name in given and reason and not (name == "sequence_by" and "on_duplicates" in given):
-            raise ArgumentError(f"{name} does not go with strategy={strategy.value!r}: {reason}. Leave it out.")
+            raise ArgumentError(f"{name} cannot be used with strategy={strategy.value!r}: {reason}. Leave it out.")
     for conflict in CONFLICTS:
         if conflict.option in given and (conflict.other in given) != conflict.needs:
-            verb = "needs" if conflict.needs else "does not go with"
+            verb = "needs" if conflict.needs else "cannot be used with"
             raise ArgumentError(f"{conflict.option} {verb} {conflict.other}: {conflict.reason}.")
 
 

@@ -17,12 +17,15 @@ from fsspeckit.datasets.conditions import Conditions, Dialect, first_line, liter
 
 Filters = list[list[tuple[str, str, Any]]]
 
+_ONLY = "Write MERGE INTO or DELETE FROM."
 _WAYS_OUT = {
-    exp.Insert: "Append rows by fsspeckit.write_dataset(data, path).",
-    exp.Update: "Give the new values as a source: MERGE INTO … WHEN MATCHED THEN UPDATE SET …",
-    exp.Select: "Read by fsspeckit.read(path), or with DuckDB: FROM read_parquet('…/**/*.parquet').",
-    exp.Create: "Create a data set by fsspeckit.write_dataset(data, path).",
-    exp.TruncateTable: "Remove all rows by fsspeckit.write_dataset(data, path, 'overwrite').",
+    "insert": "Append rows by fsspeckit.write_dataset(data, path).",
+    "update": "Give the new values as a source: MERGE INTO … WHEN MATCHED THEN UPDATE SET …",
+    "select": "Read by fsspeckit.read(path), or with DuckDB: FROM read_parquet('…/**/*.parquet').",
+    "create": "Create a data set by fsspeckit.write_dataset(data, path).",
+    "truncate": "Remove all rows by fsspeckit.write_dataset(data, path, 'overwrite') with no rows.",
+    "explain": "Call fsspeckit.plan_sql, or on the command line add --dry-run.",
+    "copy": "Read and write by fsspeckit.read and fsspeckit.write_dataset.",
 }
 _OPERATORS = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -62,6 +65,9 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
     if not isinstance(text, str):
         raise ArgumentError(f"The statement is text, not {type(text).__name__}.")
     try:
+        first = next(map(_word, tokenize(text, read=Dialect)), "")
+        if first not in ("merge", "delete", "with"):
+            raise ArgumentError(f"{_first_words(text)!r} is not supported. {_WAYS_OUT.get(first, _ONLY)}")
         statements = [tree for tree in parse(text, read=Dialect) if tree is not None]
     except errors.SqlglotError as error:
         raise ArgumentError(f"The statement is not understood: {first_line(error)}{_hint(text)}") from None
@@ -69,8 +75,7 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
         raise ArgumentError(f"Give one statement, not {len(statements)}.")
     tree = statements[0]
     if type(tree) not in (exp.Merge, exp.Delete):
-        way_out = _WAYS_OUT.get(type(tree), "Only MERGE INTO and DELETE FROM are.")
-        raise ArgumentError(f"{_first_words(text)} is not supported. {way_out}")
+        raise ArgumentError(f"{_first_words(text)!r} is not supported. {_ONLY}")
     try:
         statement = _merge(tree) if type(tree) is exp.Merge else _delete(tree)
     except ArgumentError as error:
@@ -109,6 +114,8 @@ def _merge(tree: Any) -> MergeStatement:
             "changes=duckdb.sql('SELECT …')."
         )
     source, source_name, is_path = _table(tree.args["using"], "USING")
+    if not is_path and "." in source:
+        raise ArgumentError(f"Refused: USING {source}. Give the source a plain name, and its rows under it: changes=…")
     if target_name.casefold() == source_name.casefold():
         raise ArgumentError(
             f"Target and source are both called {source_name}. Give them different names: … t USING … s."
@@ -124,27 +131,32 @@ def _check_parts(node: Any, allowed: Sequence[str], where: str) -> None:
     for name, part in node.args.items():
         if part and name not in allowed:
             shown = show(part) if isinstance(part, exp.Expression) else name
-            raise ArgumentError(f"Refused in {where}: {shown}. Leave it out.")
+            raise ArgumentError(f"{where} has {shown}, which no option stands for. Leave it out.")
 
 
 def _table(node: Any, where: str) -> tuple[str, str, bool]:
     """The path or name of a table, the name by which columns refer to it, and whether it is in quotes."""
     if type(node) is not exp.Table or not isinstance(node.this, exp.Identifier):
         raise ArgumentError(f"Refused: {where} {show(node)}. Write a path in quotes, or the name of a source.")
-    _check_parts(node, ("this", "alias", "db"), where)
+    _check_parts(node, ("this", "alias", "db", "catalog"), where)
     alias = node.args.get("alias")
     if alias is not None:
         _check_parts(alias, ("this",), where)
     if node.db and (node.db.casefold() != "parquet" or not node.this.quoted):
-        advice = "It is a Delta table; use Delta." if node.db.casefold() == "delta" else "Write a path: 'lake/orders'."
-        raise ArgumentError(f"Refused: {where} {show(node)}. {advice}")
+        if node.db.casefold() in ("delta", "iceberg"):
+            raise ArgumentError(
+                f"Refused: {where} {show(node)}. fsspeckit writes plain Parquet; use {node.db}'s own MERGE."
+            )
+        return ".".join(part.name for part in node.parts), node.alias or node.name, False
     return node.name, node.alias or node.name, bool(node.this.quoted)
 
 
 def _keys(tree: Any, conditions: Conditions) -> list[str]:
     if tree.args.get("using_cond"):
         return [str(name.name) for name in tree.args["using_cond"]]
-    on = tree.args["on"]
+    on = tree.args.get("on")
+    if not on:
+        raise ArgumentError("MERGE has no ON. Name the key columns: ON t.id = s.id.")
     keys = []
     for part in _all_of(on, exp.And):
         sides = (conditions.column(part.left), conditions.column(part.right)) if _is_equality(part) else ()
@@ -188,7 +200,7 @@ def _clause(when: Any, conditions: Conditions) -> Clause:
             test = lambda case: None  # noqa: E731  any condition is refused
         action, columns = _action(then, kind, conditions)
     except ArgumentError as error:
-        raise ArgumentError(f"{text}: {error}") from None
+        raise ArgumentError(f"Refused: {text}. {error}") from None
     return Clause(kind, test, action, text, columns)
 
 
@@ -197,7 +209,7 @@ def _action(then: Any, kind: Kind, conditions: Conditions) -> tuple[Action, tupl
         return ("delete" if then.name.upper() == "DELETE" else "nothing"), None
     if type(then) is exp.Update:
         _check_parts(then, ("expressions",), "UPDATE")
-        if [type(part) for part in then.expressions] == [exp.Star]:
+        if len(then.expressions) == 1 and _is_star(then.expressions[0]):
             return "update", None
         if then.expressions and kind != "missing":
             return "update", _unique([_assigned(part, conditions) for part in then.expressions], "SET")
@@ -205,48 +217,60 @@ def _action(then: Any, kind: Kind, conditions: Conditions) -> tuple[Action, tupl
             return "update", None
     if type(then) is exp.Insert:
         _check_parts(then, ("this", "expression"), "INSERT")
-        if isinstance(then.this, exp.Star) and not then.expression:
+        if _is_star(then.this) and not then.expression:
             return "insert", None
         if isinstance(then.this, exp.Tuple) and isinstance(then.expression, exp.Tuple):
             return "insert", _inserted(then.this.expressions, then.expression.expressions, conditions)
     raise ArgumentError(
-        f"Refused: THEN {show(then)}. Write UPDATE SET *, UPDATE SET x = {conditions.source}.x, INSERT *, INSERT (id, "
-        f"x) VALUES ({conditions.source}.id, {conditions.source}.x), or DELETE."
+        f"Write THEN UPDATE SET *, UPDATE SET x = {conditions.source}.x, INSERT *, INSERT (id, x) VALUES "
+        f"({conditions.source}.id, {conditions.source}.x), or DELETE."
     )
+
+
+def _is_star(node: Any) -> bool:
+    """`*`, and not `* EXCEPT (x)`."""
+    return isinstance(node, exp.Star) and not any(node.args.values())
 
 
 def _assigned(part: Any, conditions: Conditions) -> str:
     """`x` of `x = s.x` or `t.x = s.x`."""
     if type(part) is exp.EQ and isinstance(part.left, exp.Column):
         name, value = part.left.name, conditions.column(part.right)
-        table = part.left.table.casefold()
-        of_target = table in ("", conditions.target.casefold()) and not part.left.args.get("db")
-        if of_target and value is not None and value.of_source and value.name == name:
+        if _of_target(part.left, conditions) and value is not None and value.of_source and value.name == name:
             return str(name)
     raise ArgumentError(
-        f"Refused: SET {show(part)}. A column takes the value of the source's column of the same name: "
+        f"In SET {show(part)}: a column takes the value of the source's column of the same name: "
         f"x = {conditions.source}.x. Compute values in the source, and rename its columns."
     )
 
 
+def _of_target(column: Any, conditions: Conditions) -> bool:
+    if isinstance(column, exp.Identifier):
+        return True
+    return column.table.casefold() in ("", conditions.target.casefold()) and not column.args.get("db")
+
+
 def _inserted(columns: Sequence[Any], values: Sequence[Any], conditions: Conditions) -> tuple[str, ...]:
+    for column in columns:
+        if not isinstance(column, (exp.Column, exp.Identifier)) or not _of_target(column, conditions):
+            raise ArgumentError(f"INSERT ({show(column)} …) is not a column of the target. Write names only.")
     names = [column.name for column in columns]
     for number, value in enumerate(values):
         column = conditions.column(value)
         if column is None or not column.of_source or number >= len(names) or column.name != names[number]:
             raise ArgumentError(
-                f"Refused: VALUES (… {show(value)} …). A column takes the value of the source's column of the same "
+                f"In VALUES (… {show(value)} …): a column takes the value of the source's column of the same "
                 "name. Compute values in the source, and rename its columns."
             )
     if len(values) != len(names):
-        raise ArgumentError(f"Refused: INSERT names {len(names)} columns and {len(values)} values.")
+        raise ArgumentError(f"INSERT names {len(names)} columns and {len(values)} values.")
     return _unique(names, "INSERT")
 
 
 def _unique(names: Sequence[str], where: str) -> tuple[str, ...]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ArgumentError(f"Refused: {where} names {', '.join(repeated)} more than once.")
+        raise ArgumentError(f"{where} names {', '.join(repeated)} more than once.")
     return tuple(names)
 
 
@@ -330,7 +354,7 @@ def _value(node: Any) -> Any:
 
 def _check_nothing_lost(text: str, tree: Any) -> None:
     """sqlglot drops or misreads some words without an error, such as those of DuckDB's INSERT BY NAME."""
-    given, read = _words(text), _words(tree.sql(dialect=Dialect))
+    given, read = _words(text), _words(show(tree))
     if given == read:
         return
     lost = next((a for a, b in zip(given[0], read[0]) if a != b), given[0][-1])

@@ -11,7 +11,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.values import arrays
 
-_ZONED = r"\d([Zz]|[+-]\d\d:?(\d\d)?)\s*$"
+_ZONED = r"[Tt ]\d\d[\d:.]*([Zz]|[+-]\d\d:?(\d\d)?)\s*$"
 _LEADING_ZERO = r"^\s*[+-]?0[0-9xX]"
 _INFERRED = (
     pa.int64(),
@@ -42,7 +42,7 @@ def has_text_form(dtype: pa.DataType) -> bool:
 
 
 def type_for(texts: pa.Array, dtype: pa.DataType) -> pa.DataType:
-    """The type in which text becomes values of a plain type. Only the texts tell whether times have a zone."""
+    """The type in which text becomes values of a plain type. Only the texts show whether times have a zone."""
     if not t.is_timestamp(dtype):
         return dtype
     first = next((text for text in texts.to_pylist() if text is not None and text.strip()), None)
@@ -53,7 +53,7 @@ def type_for(texts: pa.Array, dtype: pa.DataType) -> pa.DataType:
 
 
 def parse(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Text as values of a plain type. Blank text is null, unless the type is text. `BadText` names one that is none."""
+    """Text as values of a plain type, or `BadText`. Blank text is null, unless the type is text."""
     if arrays.family(dtype) == "text":
         return texts.cast(dtype)
     texts = pc.utf8_trim_whitespace(texts)

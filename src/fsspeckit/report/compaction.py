@@ -25,7 +25,7 @@ class CompactPlanView:
             yield line(f"Nothing to do: {count(plan.files_before, 'file')} of {size(plan.bytes_before)}.", "bold")
             return
         files, rewritten = count(plan.files_before, "file"), size(plan.bytes_to_rewrite)
-        yield line(f"{files} → about {count(plan.files_after)}; {rewritten} would be written anew", "bold")
+        yield line(f"{files} → about {count(plan.files_after)}; {rewritten} would be rewritten", "bold")
         rows = [
             (b.folder or ".", f"{count(b.files)} → {count(b.new_files)}", count(b.rows), size(b.bytes), b.reason)
             for b in plan.bins[:MANY_FILES]

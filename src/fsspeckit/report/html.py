@@ -1,175 +1,205 @@
-"""A plan or a result as a single web page: no scripts, no external resources, light and dark."""
+"""A report as a single web page that needs nothing else: it loads nothing, works without its script, and prints.
+
+The skeleton, the styles and the script are files in `assets`. A Content-Security-Policy allows exactly these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+import base64
+import hashlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata, resources
+from string import Template
 
-from fsspeckit.core.reports import MergePlan, MergeResult
-from fsspeckit.report.summary import (
-    LABELS,
-    Group,
-    count,
-    counts,
-    headline,
-    partition_facts,
-    plan_groups,
-    relative,
-    result_groups,
-    retyped,
-    share,
-    size,
-    still_kept,
-    written,
-)
+from fsspeckit import __version__
+from fsspeckit.core.reports import MergeResult
+from fsspeckit.report.content import TOP, Content, PageReport, PageTable, Record, content_of
+from fsspeckit.report.elements import Child, Element, add, el, markup, table
+from fsspeckit.report.files import file_list
+from fsspeckit.report.key_map import draw
+from fsspeckit.report.summary import Group, count, share, size
 
-MAX_FILES = 1000
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2024; --soft: #5c656d; --paper: #fff; --line: #dfe3e6;
-  --rewrite: #c2410c; --scan: #a16207; --guard: #7e22ce; --prune: #94a3b8; --insert: #0e7490; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #a3adb5; --paper: #16191c; --line: #343a40;
-  --rewrite: #fb923c; --scan: #facc15; --guard: #c084fc; --prune: #64748b; --insert: #22d3ee; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
-  max-width: 64rem; padding: 2rem 1rem; }
-h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-.counts { font-size: 1.15rem; margin: .25rem 0 0; } .soft, caption, dt { color: var(--soft); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
-dd { margin: 0; overflow-wrap: anywhere; }
-.bar { display: flex; gap: 2px; height: 1.6rem; margin: .25rem 0 .75rem; }
-.bar span { min-width: 4px; border-radius: 2px; }
-.rewrite, .rewritten { background: var(--rewrite); } .inserted { background: var(--insert); }
-.scan { background: var(--scan); } .guard { background: var(--guard); }
-.prune, .preserved { background: var(--prune); }
-.dot { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .5em; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-caption { text-align: left; padding: .25rem 0; }
-th, td { text-align: left; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
-td.n, .action { white-space: nowrap; } td .soft, td .why { display: inline-block; min-width: 12rem; }
-.path { display: inline-block; font: .875em ui-monospace, monospace; overflow-wrap: anywhere; min-width: 16rem; }
-.hint { border-left: 4px solid var(--scan); padding: .25rem 1rem; }
-"""
+_ENGINE_PACKAGES = {"duckdb": "duckdb", "spark": "pyspark"}
 
 
-def page(report: MergePlan | MergeResult, target: str) -> str:
+def page(report: PageReport, target: str, record: Record | None = None) -> str:
     """A whole HTML document."""
-    if isinstance(report, MergePlan):
-        title, groups = f"Plan: {headline(report, target)}", plan_groups(report)
-        parts = [*_plan_facts(report), *_bars(groups), *_plan_files(report, target), *_hints(report.hints)]
-    else:
-        title, groups = f"Done: {headline(report, target)}", result_groups(report)
-        sentences = [sentence for sentence in (retyped(report), still_kept(report)) if sentence]
-        parts = [*_bars(groups), *_result_files(report, target), *_hints(sentences)]
-    return "\n".join(
+    content = content_of(report, target)
+    content = replace(content, title=_without_password(content.title))
+    main = el("main")
+    add(main, *_head(content), _record(report, content, record or Record()))
+    add(main, *(el("p", notice, class_="notice") for notice in content.notices))
+    add(main, *_places(content.places), *_shares(content), *_phases(content.phases))
+    add(main, *_map(content, target))
+    for shown in content.tables:
+        add(main, *_small_table(shown))
+    add(main, *file_list(content.files, content.key_map, target))
+    style, script = _asset("page.css"), _asset("page.js")
+    title = markup(el("title", f"{content.state.split(' ')[0]}: {content.title}"))
+    rules = {"style-src": _hash(style), "script-src": _hash(script)}
+    policy = "; ".join(
         [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>",
-            f"<h1>{escape(title)}</h1>",
-            f'<p class="counts">{escape(counts(report))}</p>',
-            f'<p class="soft">{count(report.source_count, "row")} in the source</p>',
-            *parts,
-            "</main>\n</body>\n</html>\n",
+            "default-src 'none'",
+            *(f"{name} {allowed}" for name, allowed in rules.items()),
+            "base-uri 'none'",
+            "form-action 'none'",
         ]
+    )
+    return Template(_asset("page.html")).substitute(
+        policy=policy, title=title, style=style, script=script, main=markup(main)
     )
 
 
-def _plan_facts(plan: MergePlan) -> list[str]:
-    facts = [("Key", ", ".join(plan.key_columns)), ("Partitions", ", ".join(plan.partition_columns) or "none")]
-    facts = [*(fact for fact in facts if fact[1]), *((name.capitalize(), text) for name, text in partition_facts(plan))]
-    return ["<dl>", *(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts), "</dl>"]
+def _asset(name: str) -> str:
+    return resources.files("fsspeckit.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _bars(groups: Sequence[Group]) -> list[str]:
-    if not any(g.files for g in groups):
-        return []
-    heads = ("", "files", "rows", "bytes", "of all bytes", "")
-    rows = [_legend(group, sum(g.bytes for g in groups)) for group in groups]
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _head(content: Content) -> list[Element]:
+    tiles = [
+        el("div", el("strong", number), el("span", word), class_="tile", data_name=name)
+        for name, word, number in content.tiles
+    ]
     return [
-        f"<h2>{escape(written(groups))}</h2>",
-        _bar("Files", [(g, g.files, count(g.files, "file")) for g in groups]),
-        _bar("Bytes", [(g, g.bytes, size(g.bytes)) for g in groups]),
-        _table("Files by action", heads, rows, numeric=(1, 2, 3, 4)),
+        el(
+            "header",
+            el("p", content.state, class_="state"),
+            el("h1", content.title),
+            el("p", content.sentence, class_="counts"),
+        ),
+        el("div", *tiles, class_="tiles"),
     ]
 
 
-def _bar(label: str, parts: Sequence[tuple[Group, int, str]]) -> str:
-    description = ", ".join(f"{group.label}: {shown}" for group, _, shown in parts)
-    spans = "".join(
-        f'<span class="{group.name}" style="flex: {amount} 1 0" title="{group.label}: {shown}"></span>'
-        for group, amount, shown in parts
-        if amount
+def _record(report: PageReport, content: Content, record: Record) -> Element:
+    """When, how and with what: the page is a record of the operation."""
+    engine, started, seconds = record.engine, record.started, record.seconds
+    if isinstance(report, MergeResult):
+        engine, started = engine or report.engine, report.started or started
+        seconds = report.seconds or seconds
+    time = started or datetime.now(UTC)
+    packages = ["pyarrow", *([_ENGINE_PACKAGES[engine]] if engine in _ENGINE_PACKAGES else [])]
+    versions = [f"fsspeckit {__version__}", f"Python {sys.version.split()[0]}"]
+    versions += [f"{name} {metadata.version(name)}" for name in packages]
+    facts: list[tuple[str, Child]] = (
+        [("command", el("code", _without_password(record.command)))] if record.command else []
     )
-    return (
-        f'<div class="soft">{label}</div><div class="bar" role="img" aria-label="{label}: {description}">{spans}</div>'
-    )
+    facts += [("time", el("time", f"{time:%Y-%m-%d %H:%M:%S} UTC", datetime=time.isoformat(timespec="seconds")))]
+    facts += [("duration", _seconds(seconds))] if seconds else []
+    facts += [("engine", engine)] if engine else []
+    facts += [*content.facts, ("versions", ", ".join(versions))]
+    return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="record")
 
 
-def _legend(group: Group, total: int) -> list[str]:
-    figures = [count(group.files), count(group.rows), size(group.bytes), share(group.bytes, total)]
-    return [_action(group.name), *figures, f'<span class="soft">{escape(group.meaning)}</span>']
+def _without_password(text: str) -> str:
+    """A path or command without names and passwords in URLs.
+
+    >>> _without_password("sftp://me:secret@host/lake")
+    'sftp://…@host/lake'
+    """
+    return re.sub(r"(?<=://)[^/@\s]+@", "…@", text)
 
 
-def _plan_files(plan: MergePlan, target: str) -> list[str]:
-    order = {"rewrite": 0, "scan": 1, "guard": 2, "prune": 3}
-    files = sorted(plan.files, key=lambda f: order[f.action])
-    heads = ("file", "action", "updated", "deleted", "skipped", "row groups read", "rows", "size", "reason")
-    rows = [
-        [
-            _path(f.path, target),
-            _action(f.action),
-            count(f.updated_rows),
-            count(f.deleted_rows),
-            count(f.skipped_rows),
-            f"{count(f.scanned_row_groups)} of {count(f.row_groups)}",
-            count(f.rows),
-            size(f.bytes),
-            f'<span class="why">{escape(f.reason)}</span>',
-        ]
-        for f in files[:MAX_FILES]
-    ]
-    return _files(heads, rows, len(files), numeric=(2, 3, 4, 5, 6, 7))
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _result_files(result: MergeResult, target: str) -> list[str]:
-    heads = ("file", "", "rows", "size")
-    rows = [
-        [_path(f.path, target), _action(f.operation), count(f.row_count), size(f.size_bytes or 0)]
-        for f in result.files[:MAX_FILES]
-    ]
-    return _files(heads, rows, len(result.files), numeric=(2, 3))
-
-
-def _files(heads: Sequence[str], rows: list[list[str]], total: int, numeric: Sequence[int]) -> list[str]:
-    if not rows:
+def _places(places: Sequence[tuple[str, str, str]]) -> list[Element]:
+    """Folders that get new rows, appear, or disappear."""
+    if not places:
         return []
-    shown = "All files" if len(rows) == total else f"The first {count(len(rows))} of {count(total)}; --json lists all"
-    return ["<h2>Files</h2>", _table(shown, heads, rows, numeric)]
+    rows = [(el("bdi", folder, class_="path", dir="ltr"), rows, note) for folder, rows, note in places[:MAX_PLACES]]
+    left = f", the first {count(MAX_PLACES)} of {count(len(places))}" if len(places) > MAX_PLACES else ""
+    return [
+        el("h2", "New files and partitions"),
+        table(f"Folders that gain or lose files{left}", ("folder", "rows", ""), rows, (1,), "cards"),
+    ]
 
 
-def _action(name: str) -> str:
-    return f'<span class="action"><span class="dot {name}"></span>{LABELS.get(name, name)}</span>'
+MAX_PLACES = 200
 
 
-def _path(path: str, target: str) -> str:
-    return f'<span class="path">{escape(relative(path, target))}</span>'
+def _shares(content: Content) -> list[Element]:
+    groups = content.groups
+    if not groups:
+        return []
+    total = sum(g.bytes for g in groups)
+    rows = [
+        (_action(g), count(g.files), count(g.rows), size(g.bytes), share(g.bytes, total), g.meaning) for g in groups
+    ]
+    heads = ("action", "files", "rows", "size", "of all bytes", "meaning")
+    return [
+        el("h2", content.written or "Files by action"),
+        _bar("Files", [(f"a-{g.name}", g.files, f"{g.label}: {count(g.files, 'file')}") for g in groups]),
+        _bar("Bytes", [(f"a-{g.name}", g.bytes, f"{g.label}: {size(g.bytes)}") for g in groups]),
+        table("Files by action", heads, rows, (1, 2, 3, 4), "cards groups"),
+    ]
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int]) -> str:
-    """`rows` contain HTML."""
-    classes = [' class="n"' if i in numeric else "" for i in range(len(heads))]
-    top = "".join(
-        f'<th scope="col"{k}>{head}</th>' if head else "<td></td>" for head, k in zip(heads, classes, strict=True)
-    )
-    body = "\n".join(
-        "<tr>" + "".join(f"<td{k}>{cell}</td>" for cell, k in zip(row, classes, strict=True)) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="wide"><table><caption>{escape(caption)}</caption>\n'
-        f"<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
-    )
+def _action(group: Group) -> Element:
+    return el("span", el("span", class_=f"dot a-{group.name}"), group.label, class_="action")
 
 
-def _hints(hints: Iterable[str]) -> list[str]:
-    return [f'<p class="hint">{escape(hint)}</p>' for hint in hints]
+def _bar(label: str, parts: Sequence[tuple[str, float, str]]) -> Element:
+    """A bar divided in proportion; a part greater than zero stays visible."""
+    total, drawing, x = sum(amount for _, amount, _ in parts) or 1, el("svg", role="img", height="22"), 0.0
+    drawing.set("viewBox", "0 0 1000 22")
+    drawing.set("preserveAspectRatio", "none")
+    drawing.set("aria-label", f"{label}: {', '.join(text for _, _, text in parts)}")
+    widths = [max(6.0, 994 * amount / total) if amount else 0.0 for _, amount, _ in parts]
+    for (name, _, text), width in zip(parts, widths, strict=True):
+        width = width * 1000 / sum(widths)
+        add(
+            drawing,
+            el("rect", el("title", text), x=f"{x:.1f}", width=f"{max(width - 2, 1):.1f}", height="22", class_=name),
+        )
+        x += width
+    return el("div", el("span", label, class_="soft"), drawing, class_="bar")
+
+
+def _phases(phases: Mapping[str, float]) -> list[Element]:
+    if not phases:
+        return []
+    words = [(name, seconds, f"{name} {seconds:.2f} s") for name, seconds in phases.items()]
+    parts = [(f"p{number}", seconds, text) for number, (_, seconds, text) in enumerate(words)]
+    legend = [
+        el("li", el("span", class_=f"dot p{number}"), f"{name} ", el("b", f"{seconds:.2f} s"))
+        for number, (name, seconds, _) in enumerate(words)
+    ]
+    return [
+        el("h2", f"{sum(phases.values()):.2f} seconds, by phase"),
+        _bar("Time", parts),
+        el("ul", *legend, class_="legend"),
+    ]
+
+
+def _map(content: Content, target: str) -> list[Element]:
+    """The map of key ranges, below the controls for it and for the list of files."""
+    new_rows = {"" if folder == TOP else folder: rows for folder, rows, _ in content.places if rows}
+    drawn = draw(content.files, content.key_map, target, new_rows) if content.key_map is not None else None
+    controls = [_controls(content)] if content.files else []
+    return controls if drawn is None else [el("h2", "Map of the data set"), *controls, drawn]
+
+
+def _controls(content: Content) -> Element:
+    """Hidden until the script works."""
+    boxes = [
+        el("label", el("input", type="checkbox", checked="", value=g.name), *_action(g), class_="chip")
+        for g in content.groups
+    ]
+    text = el("input", type="search", placeholder="Filter by path or reason", aria_label="Filter by path or reason")
+    return el("div", text, *boxes, el("output", ""), class_="controls", hidden="")
+
+
+def _small_table(shown: PageTable) -> list[Element]:
+    return [el("h2", shown.title), table(shown.caption, shown.heads, shown.rows, shown.numeric, "cards")]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from fsspeckit.core.commit.session import unfinished
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.dataset.listing import list_files
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.footer_columns import Footers
+from fsspeckit.core.key_map import MAX_FILES, file_spans
 from fsspeckit.core.model import Bounds, Footer
-from fsspeckit.core.storage import Access
+from fsspeckit.core.report_text import count
+from fsspeckit.core.reports import KeyMap, without_map
+from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.core.validate import column_names
 from fsspeckit.core.values.schema import unify_footers
@@ -58,7 +63,7 @@ class Inspection:
     """The files and columns of a data set.
 
     `key_overlap` is the average number of files whose key range includes a given key. `compaction` says why `compact`
-    is worth it, if it is.
+    is worth it, if it is. `key_map` has the ranges of one key column for the map on the page.
     """
 
     path: str
@@ -74,9 +79,11 @@ class Inspection:
     files: tuple[InspectedFile, ...]
     unfinished: tuple[str, ...]
     compaction: str | None = None
+    key_map: KeyMap | None = field(default=None, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All fields but `key_map`, as JSON has them."""
+        return without_map(self)
 
 
 def inspect(
@@ -119,7 +126,20 @@ def inspect(
         files=tuple(_file(location.show(f.path), f, types) for f in footers),
         unfinished=tuple(unfinished(location)),
         compaction=compaction_advice(footers, overlap),
+        key_map=_key_map(location, footers, key_columns, types),
     )
+
+
+def _key_map(
+    location: Location, footers: Sequence[Footer], key_columns: tuple[str, ...], types: Mapping[str, str]
+) -> KeyMap | None:
+    """The ranges of the first key column that is in the files."""
+    stored = [k for k in key_columns if not any(k in footer.partition for footer in footers)]
+    if not stored:
+        return None
+    spans = zip(footers, file_spans(Footers(footers), stored[0]), strict=True)
+    ranges = {location.show(footer.path): span for footer, span in islice(spans, MAX_FILES)}
+    return KeyMap(stored[0], types[stored[0]], key_columns, ranges)
 
 
 def _columns(footers: Sequence[Footer]) -> tuple[Column, ...]:
@@ -191,6 +211,17 @@ def _shown(bounds: Bounds | None, type_name: str) -> KeyRange:
         return KeyRange(None, None, bounds.nulls, known=True)
     lower, upper = (b[-1] if isinstance(b, tuple) else key_value(b, type_name) for b in (bounds.lower, bounds.upper))
     return KeyRange(lower, upper, bounds.nulls, known=True)
+
+
+def range_text(key_range: KeyRange) -> str:
+    """A range for people: `1 … 9, 2 nulls`."""
+    if not key_range.known:
+        return "no statistics"
+    nulls = f", {count(key_range.nulls, 'null')}" if key_range.nulls else ""
+    if key_range.lower is None:
+        return "only nulls" if key_range.nulls else "no values"
+    upper = f" … {key_range.upper}" if key_range.upper != key_range.lower else ""
+    return f"{key_range.lower}{upper}{nulls}"
 
 
 def _overlap(footers: Sequence[Footer], key_columns: Sequence[str]) -> float | None:

@@ -18,6 +18,7 @@ from fsspeckit.core.reports import (
     MergeResult,
     WritePlan,
     WriteResult,
+    without_map,
 )
 from fsspeckit.core.rewrite.compaction import choose_bins
 
@@ -44,8 +45,11 @@ def share(part: int, whole: int) -> str:
 
 def kept_commit_line(commit: KeptCommit) -> str:
     """One commit of the history, for people."""
-    counted = [(name, number) for name, number in commit.counts.items() if not name.startswith("target_")]
-    counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted)
+    counted = {name: number for name, number in commit.counts.items() if not name.startswith("target_")}
+    files = [counted.pop(name, None) for name in ("files_before", "files_after")]
+    counts = ", ".join(f"{number:,} {name}" for name, number in counted.items())
+    if None not in files:
+        counts = f"{files[0]:,} → {count(files[1] or 0, 'file')}, {counts}"
     kept = f"keeps {count(len(commit.kept_files), 'file')} of {size(commit.bytes)}"
     line = f"{commit.committed_at:%Y-%m-%d %H:%M:%S} UTC  {commit.operation}  {counts}  {kept}  {commit.folder}"
     changes = f"  (cannot be undone: {'; '.join(commit.changes[:3])})" if commit.changes else ""
@@ -226,9 +230,15 @@ def compaction_advice(footers: Sequence[Footer], key_overlap: float | None) -> s
 
 def document(report: Report | Inspection, target: str) -> dict[str, Any]:
     """All fields of a report and the path of its data set, for JSON."""
-    fields = {"target": target, **(report.to_dict() if isinstance(report, MergeResult) else asdict(report))}
+    fields = {"target": target, **_fields(report)}
     if isinstance(report, MergePlan):
         fields |= {"target_count_after": report.target_count_after, "creates_target": report.creates_target}
     elif isinstance(report, MergeResult):
         fields |= {"total": report.total, "creates_target": report.creates_target}
     return fields
+
+
+def _fields(report: Report | Inspection) -> dict[str, Any]:
+    if isinstance(report, MergeResult):
+        return report.to_dict()
+    return without_map(report) if hasattr(report, "key_map") else asdict(report)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
-from fsspeckit.report.inspection import InspectedFile, Inspection, KeyRange
+from fsspeckit.report.inspection import InspectedFile, Inspection, range_text
 from fsspeckit.report.summary import (
     LABELS,
     Group,
@@ -173,7 +173,7 @@ def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
         ("codecs", ", ".join(sorted({c for f in seen.files for c in f.codecs})) or "none"),
         ("written by", "; ".join(writers) or "nobody"),
     ]
-    facts += [(f"range of {name}", _range(key_range)) for name, key_range in seen.keys.items()]
+    facts += [(f"range of {name}", range_text(key_range)) for name, key_range in seen.keys.items()]
     if seen.key_overlap is not None:
         facts.append(
             ("pruning", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
@@ -184,19 +184,9 @@ def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
 
 
 def _inspection_row(file: InspectedFile, seen: Inspection) -> tuple[str, ...]:
-    ranges = [_range(file.keys[k]) for k in seen.key_columns]
+    ranges = [range_text(file.keys[k]) for k in seen.key_columns]
     base = (relative(file.path, seen.path), count(file.rows), size(file.bytes), count(file.row_groups))
     return (*base, ", ".join(file.codecs), *ranges)
-
-
-def _range(key_range: KeyRange) -> str:
-    if not key_range.known:
-        return "no statistics"
-    nulls = f", {count(key_range.nulls, 'null')}" if key_range.nulls else ""
-    if key_range.lower is None:
-        return "only nulls" if key_range.nulls else "no values"
-    upper = f" … {key_range.upper}" if key_range.upper != key_range.lower else ""
-    return f"{key_range.lower}{upper}{nulls}"
 
 
 def _plan_row(file: FilePlan, target: str) -> tuple[str, ...]:

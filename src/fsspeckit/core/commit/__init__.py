@@ -1,1 +1,1 @@
-"""Make it so, or leave no trace: staging, journal, lock, recovery."""
+"""Commit all changes or none: staging, journal, lock, recovery."""

@@ -44,7 +44,7 @@ _NO_LOCKS = (
     "The file system does not lock folders, so that two writers could not be kept apart. Mount it with locks (NFS: "
     "version 4, or without nolock), or merge on the machine that has the disk."
 )
-_STALE = "The server has forgotten the folder or file (a stale NFS handle): try again, or mount it anew."
+_STALE = "The server has forgotten the folder or file (a stale NFS handle): try again, or remount it."
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_SPACE),
     **dict.fromkeys((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS), _NO_LOCKS),
@@ -100,7 +100,7 @@ def _locked(
 ) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if it does not exist, and lock it.
 
-    Yields a function that tells whether the path still names the locked folder, and the folders that were made. Those
+    Yields a function that checks whether the path still names the locked folder, and the folders that were made. Those
     that are empty in the end are removed before the lock is released, since others may wait for it.
     """
     made: list[str] = []
@@ -138,7 +138,7 @@ def _locks(location: DiskLocation) -> Locks:
 def _refuse_own_snapshot(location: DiskLocation, locks: Locks) -> None:
     if locks.has_own_snapshot(location.root):
         raise DatasetLockedError(
-            f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end for ever. Write "
+            f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end forever. Write "
             "after the `with fsspeckit.snapshot(…)` block. Nothing was begun.",
             operation="lock",
         )
@@ -237,7 +237,8 @@ class DiskSession:
         staging.check_names(location, folder, (), new - old)
         staging.check_replaceable(location, sorted({f.path for f in removals} | (new & old)))
         with storage.syncing():
-            staging.give_rights(location, folder, [s for s in staged if not s.replaces and s.path not in old])
+            new_files = [s for s in staged if not s.replaces and s.path not in old]
+            staging.give_rights(location, folder, new_files, expected)
             record = journal.plan(location, folder, staged, removals, expected)
             if keep is not None:
                 undo_records.keep(location, folder, record, expected, keep)

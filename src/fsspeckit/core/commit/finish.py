@@ -154,7 +154,7 @@ class Finisher:
         if not paths:
             return ""
         names = ", ".join(self.location.show(path) for path in paths[:5])
-        return f"; {len(paths)} file(s) of others were left alone, look at them: {names}"
+        return f"; {len(paths)} file(s) of other programs were kept, look at them: {names}"
 
     def _decide(self, version: HeadVersion, state: State, journal: Journal) -> HeadVersion | None:
         """Swap the head to a decision. Returns it, or the decision of another process; `None` if all is done."""

@@ -225,7 +225,7 @@ def check_location(location: StoreLocation) -> None:
         if _is_visible(objects, head_key(folder)):
             raise TargetError(
                 f"{location.shown} lies inside {objects.place}/{folder}, which is a data set with a head of its own "
-                f"({head_key(folder)}). Merge into that one; or, if it is none any more, delete that object."
+                f"({head_key(folder)}). Merge into that one; or, if it is no longer one, delete that object."
             )
     if objects not in CHECKED_BUCKETS:
         _check_conditional_writes(objects, location)
@@ -245,7 +245,7 @@ def refuse_nested_heads(location: StoreLocation) -> None:
         if posixpath.basename(folder).startswith(HOME):
             raise TargetError(
                 f"{location.shown} holds {folder}, the head of a data set inside it. Merge into that one; or, if it is "
-                "none any more, delete that folder. Nothing was changed."
+                "no longer one, delete that folder. Nothing was changed."
             )
 
 

@@ -199,15 +199,15 @@ def _kept_warning(applier: ApplyJournal) -> str:
     if applier.is_original_folder:
         return (
             f"{applier.staging} has a commit to {location.shown} that is half done, and the data set has no marker of "
-            "it: that was removed by hand, or `fsspeckit recover --discard` was interrupted. The commit is left alone. "
-            f"Run `fsspeckit recover --discard {location.quoted}` to give it up, or `--finish` to apply it."
+            "it: the marker was removed by hand, or `fsspeckit recover --discard` was interrupted. The commit was not "
+            f"changed. Run `fsspeckit recover --discard {location.quoted}` to give it up, or `--finish` to apply it."
         )
     return (
-        f"{applier.staging} has a commit for another folder than the one that is now {location.shown}: that one was "
-        f"{applier.journal.root or 'here'} and has been moved or deleted. The commit is left alone. If the folder was "
-        f"moved, move {posixpath.dirname(applier.staging)} to beside it, unless they still have one parent, and run "
+        f"{applier.staging} has a commit for another folder than the one that is now {location.shown}: that folder was "
+        f"{applier.journal.root or 'here'} and has been moved or deleted. The commit was not changed. If the folder "
+        f"was moved, move {posixpath.dirname(applier.staging)} to the same parent, unless it is there already, and run "
         f"`fsspeckit recover` on it where it is now; if it was deleted, `fsspeckit recover --discard {location.quoted}`"
-        " removes what is left of it."
+        " removes its remains."
     )
 
 

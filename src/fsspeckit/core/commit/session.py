@@ -1,12 +1,12 @@
-"""One writer at a time: lock, put in order what a dead writer left, stage, check, commit.
+"""One writer at a time: lock, recover, stage, check, commit.
 
     with writing(location) as session:
         ...                        # write files into session.stage(folders)
         session.commit(staged, removed, expected)
 
 A commit is recorded at one moment: on disks when its marker is made in the data set (`disk`), in object stores when the
-head object says so (`store`). Dying, or failing, before it leaves the old data set; from then on the commit is finished
-by this writer, the next one of any engine, or `fsspeckit recover`.
+head object says so (`store`). If the writer dies or fails before, the data set is as it was. From then on the commit is
+finished by this writer, the next one of any engine, or `fsspeckit recover`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _outcome(location: Location, session: Session | None) -> str:
 
 
 def recover(location: Location, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]:
-    """Finish or clear away what dead writers left in this data set; says what was done.
+    """Finish or remove what dead writers left in this data set. Returns texts about what was done.
 
     A commit that the data set does not fit is refused, unless `resolution` says to `finish` or to `discard` it.
     """

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fsspeckit.core.commit.shared import home_of, owner_text, storage_errors, this_process
 from fsspeckit.core.errors import StorageError, TargetError
-from fsspeckit.core.model import Staged
+from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Disk, DiskLocation
 
 PREFIX = ".staging_"
@@ -205,11 +205,16 @@ def missing_folders(location: DiskLocation, paths: Iterable[str]) -> list[str]:
     return sorted(missing)
 
 
-def give_rights(location: DiskLocation, staging: str, files: Iterable[Staged]) -> None:
-    """Give new files the rights that the system gives to a file created in their folder, by umask and default ACL.
+def give_rights(
+    location: DiskLocation, staging: str, files: Iterable[Staged], neighbours: Sequence[FileInfo] = ()
+) -> None:
+    """Give new files the mode and group of a neighbour: the last file of their folder, or of the data set.
 
-    A folder that does not exist yet will have the rights of the one above it.
+    If their folder has a default ACL, or there is no neighbour, they get the rights that the system gives to a file
+    created there, by default ACL and umask. A folder that does not exist yet will have the rights of the one above it.
     """
+    by_neighbour = {posixpath.dirname(info.path): info.path for info in neighbours}
+    last = neighbours[-1].path if neighbours else None
     storage, by_folder = location.storage, dict[str, list[Staged]]()
     for file in files:
         by_folder.setdefault(existing_folder(location, posixpath.dirname(file.path)), []).append(file)
@@ -218,8 +223,11 @@ def give_rights(location: DiskLocation, staging: str, files: Iterable[Staged]) -
         storage.write_bytes(probe, b"")
         try:
             for file in staged:
-                storage.copy_mode(probe, posixpath.join(staging, file.staged))
-                storage.sync_file(posixpath.join(staging, file.staged))
+                path = posixpath.join(staging, file.staged)
+                neighbour = by_neighbour.get(posixpath.dirname(file.path), last)
+                if neighbour is None or not storage.take_rights(location.at(neighbour), path, location.at(folder)):
+                    storage.copy_mode(probe, path)
+                storage.sync_file(path)
         finally:
             storage.remove(probe)
 

@@ -147,7 +147,7 @@ def _remove(objects: Objects, folder: str) -> None:
 
 
 def without_records(location: StoreLocation, keys: Sequence[str], has: Callable[[str], bool]) -> tuple[str, ...]:
-    """The keys that are not of a kept commit. `has` tells whether there is an object of that name."""
+    """The keys that are not of a kept commit. `has` checks whether there is an object of that name."""
     prefix, known = f"{undo_folder(location.root)}/", dict[str, bool]()
 
     def is_kept(key: str) -> bool:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.session import records, warn_unfinished, writing
+from fsspeckit.core.commit.shared import home_of
 from fsspeckit.core.dataset.listing import check_plain, list_files, no_dataset
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, StorageError
 from fsspeckit.core.progress import OnProgress, Progress
@@ -31,8 +32,8 @@ def undo(location: Location, lock_timeout: float = 60, on_progress: OnProgress |
             raise no_dataset(location)
         if not kept:
             raise FsspeckitError(
-                f"{location.shown} has no commit that can be undone. Pass undoable=True to the merge, delete or write "
-                "that you may want to undo. Nothing was changed."
+                f"{location.shown} has no commit that can be undone. Pass undoable=True to the merge, delete, write or "
+                "compaction that you may want to undo. Nothing was changed."
             )
         last = kept[-1]
         changes = last.changes(infos)
@@ -84,12 +85,14 @@ def history(
 def kept_copies(location: Location) -> list[str]:
     """The folders with files of earlier commits, which may have rows that were deleted since.
 
-    The delete is committed: an error here must not look as if it had failed.
+    The delete is committed: an error here must not look as if it had failed. Records that cannot be read, such as those
+    of another user, are named by the folder above them.
     """
     try:
         return [_folder(location, record) for record in records(location) if record.kept]
     except StorageError:
-        return []
+        folder = f"{home_of(location.root)}/undo"
+        return [location.storage.local_path(folder) or location.storage.url(folder)]
 
 
 def _is_old(record: Record, newer: int, keep: int | None, age: float | None) -> bool:

@@ -34,6 +34,7 @@ def keep(
 ) -> None:
     """Collect the old files and the record in the staging folder: hard links where possible, otherwise copies."""
     storage, folder = location.storage, posixpath.join(staging, FOLDER)
+    record_number = _next_number(location)
     storage.make_private_folder(folder, location.root)
     replaced = [(a.path, a.before) for a in journal.additions] + [(r.path, r.before) for r in journal.removals]
     kept = []
@@ -45,10 +46,9 @@ def keep(
     files += [FileState(a.path, a.after.size, a.after.mtime_ns, added=True) for a in journal.additions]
     if not storage.renames_atomically:  # a rename is a copy, and changes the time
         files = [replace(file, mtime_ns=0) for file in files]
-    number = max((record.number for record in records(location)), default=0) + 1
     record = Record(
         commit=staging_folders.commit_of(staging),
-        number=number,
+        number=record_number,
         at=note.at,
         operation=note.operation,
         counts=note.counts,
@@ -59,8 +59,23 @@ def keep(
     )
     path = posixpath.join(folder, RECORD)
     storage.write_bytes(path, record.to_bytes())
+    storage.share_with_group(folder, [location.root])
     storage.sync_file(path)
     storage.sync_folder(folder)
+
+
+def _next_number(location: DiskLocation) -> int:
+    """Refuse if the folder of records is another user's: after the commit point it would be too late."""
+    try:
+        return max((record.number for record in records(location)), default=0) + 1
+    except PermissionError as error:
+        raise StorageError(
+            f"Cannot keep the files that the commit to {location.shown} replaces: {error.filename} belongs to another "
+            "user. Let that user drop what it keeps (`fsspeckit history --keep 0`), or leave out undoable. Nothing was "
+            "changed.",
+            error,
+            operation="stage",
+        ) from error
 
 
 def mark_undone(location: DiskLocation, staging: str, record: Record) -> None:
@@ -79,6 +94,7 @@ def publish(location: DiskLocation, staging: str) -> None:
         folder = posixpath.join(location.at(".fsspeckit") if inside else home_of(location.root), FOLDER)
         if not storage.is_dir(folder):
             storage.make_private_folder(folder, location.root)
+            storage.share_with_group(folder, [location.root])
             storage.sync_folder(posixpath.dirname(folder))
         storage.rename(kept, posixpath.join(folder, staging_folders.commit_of(staging)))
         storage.sync_folder(folder)
@@ -93,15 +109,15 @@ def publish(location: DiskLocation, staging: str) -> None:
 def records(location: DiskLocation) -> list[Record]:
     """The kept commits of this data set, the oldest first.
 
-    If the data set was renamed within its parent, they have its old name; the inode of the folder tells. A record of a
-    folder that is beside this one under another name belongs to that one.
+    If the data set was renamed within its parent, they have its old name, and its inode shows it. A record of a folder
+    that is beside this one under another name belongs to that one.
     """
     inode, own = inode_of(location), staging_folders.homes(location)
     names = [name for name in location.storage.names(location.parent) if name.startswith(HOME)] if location.name else []
     homes = [*own, *(home for name in names if (home := posixpath.join(location.parent, name)) not in own)]
     found = []
     for home in homes:
-        for record in _records_in(location, posixpath.join(home, FOLDER)):
+        for record in _records_in(location, posixpath.join(home, FOLDER), is_own=home in own):
             is_ours = record.inode == inode or (home in own and not _is_beside(location, record.inode))
             found += [record] if is_ours else []
     return sorted(found, key=lambda record: record.number)
@@ -116,12 +132,21 @@ def _is_beside(location: DiskLocation, inode: int) -> bool:
     return any(info is not None and info.inode == inode for info in infos)
 
 
-def _records_in(location: DiskLocation, folder: str) -> list[Record]:
-    """The records in a folder. What is not a complete record of ours is ignored."""
+def _records_in(location: DiskLocation, folder: str, *, is_own: bool) -> list[Record]:
+    """The records in a folder. What is not a complete record of ours is ignored.
+
+    Other users may have private records of other data sets.
+    """
     storage, found = location.storage, []
     if storage.is_link(folder):
         return []
-    for name in storage.names(folder):
+    try:
+        names = storage.names(folder)
+    except PermissionError:
+        if is_own:
+            raise
+        return []
+    for name in names:
         path = posixpath.join(folder, name)
         try:
             if not storage.is_link(path) and storage.stat(posixpath.join(path, RECORD)) is not None:
@@ -157,24 +182,26 @@ def drop(location: DiskLocation, record: Record) -> None:
 
 
 def remove_incomplete(location: DiskLocation) -> None:
-    """Remove kept files without a record, and the folders of records if they are empty."""
+    """Remove kept files without a record, and the folders of records if they are empty, but not those of others."""
     storage = location.storage
     for home in staging_folders.homes(location):
         folder = posixpath.join(home, FOLDER)
         if not storage.is_dir(folder) or storage.is_link(folder):
             continue
-        for name in storage.names(folder):
-            path = posixpath.join(folder, name)
-            if not storage.is_link(path) and storage.stat(posixpath.join(path, RECORD)) is None:
-                staging_folders.remove(storage, path)
-        if not storage.names(folder):
-            storage.remove_folder(folder)
+        with contextlib.suppress(PermissionError):
+            for name in storage.names(folder):
+                path = posixpath.join(folder, name)
+                if not storage.is_link(path) and storage.stat(posixpath.join(path, RECORD)) is None:
+                    staging_folders.remove(storage, path)
+            if not storage.names(folder):
+                storage.remove_folder(folder)
 
 
 def _remove_folder(location: DiskLocation, folder: str) -> None:
     storage, parent = location.storage, posixpath.dirname(folder)
     staging_folders.remove(storage, folder)
     if not storage.names(parent):
-        storage.remove_folder(parent)
-        with contextlib.suppress(OSError):  # of a data set that was renamed; staging folders may be in it
+        # The folder above may be another user's. That of a data set that was renamed may have staging folders.
+        with contextlib.suppress(OSError):
+            storage.remove_folder(parent)
             storage.remove_folder(posixpath.dirname(parent))

@@ -200,7 +200,7 @@ def _in_family(value: Value, family: str) -> Value:
         raise NotComparable("Its values are instants: give a time with a zone, such as 2025-01-31T00:00:00Z.")
     if value.family == "zoned timestamp" and family in ("naive timestamp", "date"):
         raise NotComparable("Its values have no time zone: give a value without one.")
-    raise NotComparable(_GIVE.get(family, ""))
+    raise NotComparable(_ADVICE.get(family, ""))
 
 
 def _parsed(value: Value) -> Value:
@@ -246,7 +246,7 @@ _FROM_TEXT: dict[str, Callable[[Value], Value]] = {
     "time": _parsed_time,
     "bool": _parsed_bool,
 }
-_GIVE = {
+_ADVICE = {
     "number": "Give a number.",
     "text": "Give text (on the command line, in quotes).",
     "binary": "Give bytes.",

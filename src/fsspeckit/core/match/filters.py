@@ -29,7 +29,7 @@ from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.schema import in_target_case
 
 _OPERATORS = {"=": "in", "==": "in", "!=": "not in", **{op: op for op in ("<", "<=", ">", ">=", "in", "not in")}}
-_A = {
+_KINDS = {
     "number": "a number",
     "bool": "a Boolean",
     "date": "a date",
@@ -283,5 +283,5 @@ class _Converter:
         except NotComparable as error:
             raise ArgumentError(
                 f"The filter compares column {name!r} of type {dtype}{' (INT96)' if int96 else ''} with {given!r}, "
-                f"which is {_A.get(value.family, value.family)}. {error.args[0]}".rstrip()
+                f"which is {_KINDS.get(value.family, value.family)}. {error.args[0]}".rstrip()
             ) from None

@@ -138,7 +138,8 @@ class ChunkWriter(Writer):
         """Append a chunk to the file. Returns its entry in the new footer."""
         chunk, moved = piece.chunk, self._at - piece.chunk.start
         self._put(piece.origin, chunk.start, chunk.size)
-        offsets = {page: chunk.metadata[page][1] for page in _PAGE_OFFSETS if page in chunk.metadata}
+        metadata = chunk.metadata
+        offsets = {page: metadata[page][1] for page in _PAGE_OFFSETS if page in metadata}
         new_offsets = {page: (thrift.I64, offset + moved) for page, offset in offsets.items() if offset > 0}
         entry = chunk_layout.with_metadata(chunk.entry, new_offsets)
         if entry[ColumnChunk.FILE_OFFSET][1]:

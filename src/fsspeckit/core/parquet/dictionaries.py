@@ -22,6 +22,7 @@ from fsspeckit.core.parquet.format import ColumnMetaData, Encoding
 from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA
 from fsspeckit.core.parquet.schema import leaf_count, leaf_indexes
 from fsspeckit.core.parquet.writer_options import DICTIONARY, data_encodings
+from fsspeckit.core.values import nested
 
 # With fewer rows per value of a dictionary, text is cheaper.
 _ROWS_PER_VALUE = 16
@@ -76,7 +77,7 @@ def _dictionary_size(source: Any, entry: thrift.Struct) -> int:
 def shared_dictionaries(footer: thrift.Struct, metadata: pq.FileMetaData, schema: pa.Schema) -> list[str]:
     """The columns whose dictionaries may hold values of other row groups. A deleted value would stay in them."""
     if ARROW_SCHEMA in (metadata.metadata or {}):
-        return [column.name for column in schema if _has_dictionary(column.type)]
+        return [column.name for column in schema if nested.contains(column.type, t.is_dictionary)]
     created_by = metadata.created_by or ""
     may_share = _may_be_enum if created_by.startswith(_WRITE_OWN_DICTIONARIES) else _uses_dictionary
     chunks = (chunk_entries(footer, group) for group in range(metadata.num_row_groups))
@@ -88,12 +89,6 @@ def shared_dictionaries(footer: thrift.Struct, metadata: pq.FileMetaData, schema
             names.append(column.name)
         leaf = leaves.stop
     return names
-
-
-def _has_dictionary(dtype: pa.DataType) -> bool:
-    if t.is_dictionary(dtype):
-        return True
-    return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _uses_dictionary(chunk: thrift.Struct) -> bool:

@@ -54,7 +54,7 @@ class FooterOverride:
             and writer.startswith(b"parquet-mr")
             and any(element.get(SchemaElement.TYPE) == _INT96 for element in elements)
         )
-        paths = tuple(schema.leaf_paths(elements))
+        paths = tuple(leaf.path for leaf in schema.leaf_elements(elements))
         entries = fields.get(FileMetaData.KEY_VALUE_METADATA)
         created_by = (thrift.BINARY, _own_build(writer)) if int96_by_parquet_mr else None
         return cls(fields[FileMetaData.SCHEMA], entries, paths, created_by)
@@ -84,7 +84,7 @@ class FooterOverride:
 
     @property
     def levels(self) -> list[tuple[int, int]]:
-        return schema.levels(self._elements)
+        return [leaf.levels for leaf in schema.leaf_elements(self._elements)]
 
     @property
     def entries(self) -> dict[bytes, bytes]:

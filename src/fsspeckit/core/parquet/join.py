@@ -162,6 +162,6 @@ class JoinedFile(ChunkWriter):
 def different_entries(name: bytes, first: str, second: str) -> LayoutError:
     return LayoutError(
         f"{first} and {second} have different key-value entries {name.decode(errors='replace')!r}, and one file cannot "
-        "have both. Remove the entry from the files, or write them anew; nothing was changed.",
+        "have both. Remove the entry from the files, or rewrite them; nothing was changed.",
         operation="compact",
     )

@@ -28,7 +28,7 @@ from fsspeckit.core.parquet.metadata_entries import NewValues
 from fsspeckit.core.parquet.reader import checked_footer, open_parquet, raw_footer, reading
 from fsspeckit.core.parquet.retype import NewColumns, footer_with_columns
 from fsspeckit.core.parquet.schema import leaf_count
-from fsspeckit.core.parquet.writer_options import repeats, writer_options
+from fsspeckit.core.parquet.writer_options import WrittenLeaf, repeats, writer_options
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
 from fsspeckit.core.values.calendars import calendar_entries
@@ -80,7 +80,7 @@ class Layout:
                 operation="rewrite",
                 path=footer.path,
             )
-        options = {**stored.flags, **writer_options(old, fields, stored.paths)}
+        options = {**stored.flags, **writer_options(old, fields, stored.leaves)}
         if kept := options.get("column_encoding"):  # PyArrow cannot read dictionaries from delta encodings
             categories = {field.name for field in footer.schema if t.is_dictionary(field.type)}
             options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
@@ -144,7 +144,7 @@ class Layout:
         present = set(table.column_names)
         for name in present & self.categories.keys():
             _check_categories(table.column(name), name, self.categories[name])
-        fields = [f for f in self.storage if f.name in present]
+        fields = [self.storage.field(name) for name in self.storage.names if name in present]
         columns = [_stored(table.column(f.name), f.type) for f in fields]
         fields = [f.with_type(column.type) for f, column in zip(fields, columns, strict=True)]
         return pa.table(columns, schema=pa.schema(fields, self.storage.metadata))
@@ -211,12 +211,12 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """How to call the writer for a schema. `paths` are its leaves, `problem` is why it cannot be written."""
+    """How to call the writer for a schema. `problem` is why it cannot be written."""
 
     rows: pa.Schema
     storage: pa.Schema
     flags: Mapping[str, Any]
-    paths: tuple[str, ...]
+    leaves: tuple[WrittenLeaf, ...]
     problem: str | None
 
 
@@ -231,8 +231,8 @@ def _stored_like(known: _Schema) -> _Stored:
     rows = schema.plain_schema(known.columns)
     storage = _storage_schema(rows, physical)
     written = _written_leaves(storage, flags)
-    paths = tuple(leaf.path for leaf in written)
-    return _Stored(rows, storage, flags, paths, _problem(physical, written, known.override.levels))
+    leaves = tuple(WrittenLeaf.of(new.path, old) for new, old in zip(written, physical, strict=False))
+    return _Stored(rows, storage, flags, leaves, _problem(physical, written, known.override.levels))
 
 
 def _flags(physical: Sequence[pq.ColumnSchema]) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def _check_categories(column: pa.ChunkedArray, name: str, index: pa.DataType) ->
     if len(column) > most and len(arrays.plain(column).drop_null().unique()) > most:
         raise SchemaMismatchError(
             f"Column {name!r} is a dictionary with indices of type {index}, and more than {most} different values "
-            "would be in one row group: pandas and PyArrow could not read the file. Write the data set anew with a "
+            "would be in one row group: pandas and PyArrow could not read the file. Rewrite the data set with a "
             "wider index type, or with plain values (write_dataset, mode='overwrite'). Nothing was changed."
         )
 

@@ -97,7 +97,7 @@ def updated_entries(entries: Mapping[bytes, bytes], values: NewValues) -> dict[b
 def _arrow_schema(value: bytes, values: NewValues) -> bytes:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
-    except (ValueError, pa.ArrowException, OSError):  # PyArrow opened the file all the same
+    except (ValueError, pa.ArrowException, OSError):  # PyArrow opened the file nevertheless
         return value
     entries = updated_entries(schema.metadata or {}, values)
     if entries == (schema.metadata or {}):

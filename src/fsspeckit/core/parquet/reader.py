@@ -22,7 +22,7 @@ from fsspeckit.core.parquet.schema import has_int96, int96_unit
 from fsspeckit.core.parquet.thrift import CorruptFile, Struct, decode_whole
 from fsspeckit.core.storage import Location
 from fsspeckit.core.storage.objects import StoreError
-from fsspeckit.core.values import arrays
+from fsspeckit.core.values import arrays, nested
 
 # Microseconds beyond this do not fit into nanoseconds.
 _MAX_MICROSECONDS = 2**63 // 1000 - 1
@@ -202,13 +202,11 @@ def check_rows(location: Location, path: str, rows: int, promised: int, where: s
 
 def unchecked_columns(schema: pa.Schema) -> list[int]:
     """The columns whose values PyArrow reads without a check: those with decimals or dictionaries."""
-    return [i for i, field in enumerate(schema) if _is_unchecked(field.type)]
+    return [i for i, field in enumerate(schema) if nested.contains(field.type, _is_unchecked)]
 
 
 def _is_unchecked(dtype: pa.DataType) -> bool:
-    if t.is_decimal(dtype) or t.is_dictionary(dtype):
-        return True
-    return any(_is_unchecked(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(t.is_decimal(dtype) or t.is_dictionary(dtype))
 
 
 def check_values(table: pa.Table | pa.RecordBatch, columns: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """The footer that a file would have if some of its columns were of another type, or if it had more columns.
 
 A file that takes the common type of a column keeps everything else: the other columns' schema and bytes, codecs,
-encodings, row groups, indexes and entries. `layout` and `splice` go by a footer, so they are given this one. Columns
+encodings, row groups, indexes and entries. `layout` and `splice` follow a footer, so they get this one. Columns
 that the file lacks come after the others.
 """
 
@@ -63,7 +63,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class NewColumns:
-    """What becomes of a file's columns: `types` that some take, and fields that are `added`.
+    """The changes of a file's columns: new `types` of some, and fields that are `added`.
 
     Added fields come with a file that has them, or with `None`; they are stored as they are there.
     """
@@ -72,6 +72,8 @@ class NewColumns:
     added: Sequence[tuple[pa.Field, Footer | None]] = ()
 
     def of_schema(self, schema: pa.Schema) -> pa.Schema:
+        if not self.types and not self.added:
+            return schema
         fields = [f.with_type(self.types.get(f.name, f.type)) for f in schema]
         return pa.schema([*fields, *(field for field, _ in self.added)], schema.metadata)
 
@@ -93,7 +95,7 @@ def fields_with_columns(
     `template` is a file of the target that has these types; its flat columns show how they are stored.
     """
     columns = _columns(location, footer, fields, new.types, template)
-    columns += [_added(location, field, having) for field, having in new.added]
+    columns += [_added(location, field, example) for field, example in new.added]
     root = {**thrift.structs(fields, FileMetaData.SCHEMA)[0], SchemaElement.NUM_CHILDREN: (thrift.I32, len(columns))}
     schema = [root, *(element for column in columns for element in column.new)]
     changed = {**fields, FileMetaData.SCHEMA: thrift.struct_list(schema)}
@@ -139,9 +141,9 @@ def _columns(
     return columns
 
 
-def _added(location: Location, field: pa.Field, having: Footer | None) -> _Column:
-    """A column as another file has it, but that it may be null; what no file has in that type, as PyArrow writes it."""
-    elements = thrift.structs(thrift.decode(raw_footer(location, having.path)), FileMetaData.SCHEMA) if having else []
+def _added(location: Location, field: pa.Field, example: Footer | None) -> _Column:
+    """A new column as the `example` stores it, but nullable. Without an example, as PyArrow writes it."""
+    elements = thrift.structs(thrift.decode(raw_footer(location, example.path)), FileMetaData.SCHEMA) if example else []
     for place in top_level(elements) if elements else []:
         first, *rest = elements[place.start : place.stop]
         repetition = first[SchemaElement.REPETITION_TYPE][1]
@@ -194,7 +196,7 @@ def _leaves(elements: Sequence[thrift.Struct]) -> list[thrift.Struct]:
 
 
 def _without_values(chunk: thrift.Struct, rows: Any) -> thrift.Struct:
-    """A chunk of nulls with the codec of another, and with statistics and indexes if that has any. It takes no room."""
+    """A chunk of nulls with the codec of another, and with statistics and indexes if that has any. It has no bytes."""
     old = metadata_of(chunk)
     encodings = [int(encoding) for encoding in (Encoding.PLAIN, Encoding.RLE, Encoding.RLE_DICTIONARY)]
     metadata = {

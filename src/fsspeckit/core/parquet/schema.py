@@ -6,6 +6,7 @@ A footer lists its schema elements depth first: the root, then each column with 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -63,42 +64,36 @@ def int96_unit(metadata: pq.FileMetaData) -> str:
     return "us" if (metadata.created_by or "").startswith("parquet-mr") else "ns"
 
 
-def leaf_paths(elements: list[thrift.Struct]) -> list[tuple[int, Any]]:
-    """The `path_in_schema` of every leaf, as a Thrift field. `CorruptFile` if the elements are no tree."""
-    paths: list[tuple[int, Any]] = []
+@dataclass(frozen=True, slots=True)
+class LeafElement:
+    """A leaf: its `path_in_schema`, as a Thrift field, and its maximum definition and repetition levels."""
 
-    def visit(position: int, parents: list[bytes]) -> int:
+    path: tuple[int, Any]
+    levels: tuple[int, int]
+
+
+def leaf_elements(elements: list[thrift.Struct]) -> list[LeafElement]:
+    """The leaves of a schema. `CorruptFile` if its elements are no tree."""
+    leaves: list[LeafElement] = []
+
+    def visit(position: int, parents: list[bytes], definition: int, repetition: int) -> int:
         if position >= len(elements) or len(parents) > _MAX_DEPTH:
             raise thrift.CorruptFile("its schema is no tree")
-        element = elements[position]
+        element, path = elements[position], parents
         children = thrift.field(element, SchemaElement.NUM_CHILDREN, thrift.I32, default=0)
-        path = [*parents, thrift.field(element, SchemaElement.NAME, thrift.BINARY)] if position else parents
-        if not children and position:
-            paths.append((thrift.LIST, (thrift.BINARY, path)))
+        if position:
+            path = [*parents, thrift.field(element, SchemaElement.NAME, thrift.BINARY)]
+            repetition_type = element.get(SchemaElement.REPETITION_TYPE, _REQUIRED)
+            definition += repetition_type != _REQUIRED
+            repetition += repetition_type == _REPEATED
+            if not children:
+                leaves.append(LeafElement((thrift.LIST, (thrift.BINARY, path)), (definition, repetition)))
         position += 1
         for _ in range(children):
-            position = visit(position, path)
+            position = visit(position, path, definition, repetition)
         return position
 
-    visit(0, [])
-    return paths
-
-
-def levels(elements: list[thrift.Struct]) -> list[tuple[int, int]]:
-    """The maximum definition level and repetition level of every leaf."""
-    leaves: list[tuple[int, int]] = []
-
-    def visit(position: int, definition: int, repetition: int) -> None:
-        repetition_type = elements[position].get(SchemaElement.REPETITION_TYPE, _REQUIRED) if position else _REQUIRED
-        definition += repetition_type != _REQUIRED
-        repetition += repetition_type == _REPEATED
-        children = _children(elements, position)
-        if not children and position:
-            leaves.append((definition, repetition))
-        for child in children:
-            visit(child, definition, repetition)
-
-    visit(0, 0, 0)
+    visit(0, [], 0, 0)
     return leaves
 
 

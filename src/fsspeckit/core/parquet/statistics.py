@@ -141,18 +141,12 @@ def nan_counts(table: pa.Table) -> list[int | None]:
     counts: list[int | None] = []
     for column in table.columns:
         dtype = arrays.plain_type(column.type)
-        if _has_floats(dtype):
+        if nested.contains(dtype, t.is_floating):
             chunks = arrays.plain(column).chunks or [pa.array([], dtype)]
             counts += [_sum(leaf) for leaf in zip(*map(_nan_counts, chunks), strict=True)]
         else:
             counts += [None] * leaf_count(dtype)
     return counts
-
-
-def _has_floats(dtype: pa.DataType) -> bool:
-    if t.is_nested(dtype):
-        return any(_has_floats(field.type) for field in nested.fields_of(dtype))
-    return bool(t.is_floating(dtype))
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

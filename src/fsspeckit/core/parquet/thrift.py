@@ -109,7 +109,7 @@ def _read_numbers(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
         if header >> 4:
             number += header >> 4
         else:
-            number, at = _read_zigzag(data, at)
+            number, at = number_at(data, at)
             if number < 1:  # minus a number is where a struct stands
                 raise CorruptFile(f"a struct has field {number}")
         wire_type = header & 0x0F
@@ -136,7 +136,7 @@ def end_of_field(data: bytes, number: int) -> int:
     at = last = 0
     try:
         while header := data[at]:
-            last, at = (last + (header >> 4), at + 1) if header >> 4 else _read_zigzag(data, at + 1)
+            last, at = (last + (header >> 4), at + 1) if header >> 4 else number_at(data, at + 1)
             wire_type = header & 0x0F
             at = at if wire_type in (TRUE, FALSE) else _read_value(data, at, wire_type, _DEEPEST, _Seen())[1]
             if last == number:
@@ -144,11 +144,6 @@ def end_of_field(data: bytes, number: int) -> int:
     except IndexError:
         raise CorruptFile("its footer is cut off") from None
     raise CorruptFile(f"its footer has no field {number}")
-
-
-def number_at(data: bytes, at: int) -> tuple[int, int]:
-    """The integer at a position, and where it ends."""
-    return _read_zigzag(data, at)
 
 
 def list_at(data: bytes, at: int) -> tuple[int, int, int]:
@@ -214,7 +209,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise CorruptFile("its footer has a number of more than 64 bits")
 
 
-def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """The integer at a position, and where it ends."""
     value, at = _read_varint(data, at)
     return (value >> 1) ^ -(value & 1), at
 
@@ -235,7 +231,7 @@ def _read_struct(data: bytes, at: int, depth: int, seen: _Seen, number: int = 0)
         if header > 0x0F:
             number += header >> 4
         else:
-            number, at = _read_zigzag(data, at)
+            number, at = number_at(data, at)
         if number in fields:
             raise CorruptFile(f"its footer has field {number} twice")
         if wire_type in _INTEGERS:
@@ -285,7 +281,7 @@ def _with_bytes(wire_type: int, value: Any, raw: bytes) -> Any:
 def _read_value(data: bytes, at: int, wire_type: int, depth: int, seen: _Seen) -> tuple[Any, int]:
     """A value outside of a field header; a boolean takes a byte of its own."""
     if wire_type in _INTEGERS or wire_type == I16:
-        return _read_zigzag(data, at)
+        return number_at(data, at)
     if wire_type == BINARY:
         size, at = _read_varint(data, at)
         return _read_bytes(data, at, size)

@@ -140,7 +140,7 @@ def storable() -> Iterator[None]:
     except arrays.ValueDoesNotFit as error:
         raise SchemaMismatchError(
             f"The target's files cannot hold the value {error.args[0]!r}: a null within it may not be null there. Fill "
-            "it, or write the data set anew (write_dataset, mode='overwrite'). Nothing was changed."
+            "it, or rewrite the data set (write_dataset, mode='overwrite'). Nothing was changed."
         ) from None
 
 

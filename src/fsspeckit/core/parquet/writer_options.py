@@ -8,6 +8,7 @@ only where the old file has kept them. It was smaller, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -54,9 +55,23 @@ _SAMPLE, _SLICES, _DISTINCT = 50_000, 4, 0.8
 _FEW_ROWS = 5_000
 
 
-def writer_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class WrittenLeaf:
+    """A leaf as PyArrow writes it. `has_order`: its statistics mean something."""
+
+    path: str
+    has_order: bool
+    takes_filter: bool
+
+    @classmethod
+    def of(cls, path: str, old: pq.ColumnSchema) -> WrittenLeaf:
+        """PyArrow writes no bloom filters for booleans, and DuckDB's filters for intervals hash normalised values."""
+        return cls(path, is_ordered(old), old.physical_type != "BOOLEAN" and old.converted_type != "INTERVAL")
+
+
+def writer_options(old: pq.FileMetaData, fields: thrift.Struct, leaves: Sequence[WrittenLeaf]) -> dict[str, Any]:
     """Codec, encodings, statistics, bloom filters, page index and sort order of the old file, whose decoded footer is
-    `fields`; `paths` are the leaves as PyArrow writes them.
+    `fields`.
 
     Codec and encodings come from the largest row group: writers record little for one without rows.
     """
@@ -65,16 +80,16 @@ def writer_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[
     groups = [old.row_group(i) for i in range(old.num_row_groups)]
     rows = [group.num_rows for group in groups]
     entries = [thrift.structs(group, RowGroup.COLUMNS) for group in thrift.structs(fields, FileMetaData.ROW_GROUPS)]
-    leaves = [old.schema.column(i) for i in range(len(paths))]
     chunks = [thrift.field(e, ColumnChunk.META_DATA, thrift.STRUCT) for e in entries[rows.index(max(rows))]]
     metadata = [[entry[ColumnChunk.META_DATA][1] for entry in leaf] for leaf in zip(*entries, strict=True)]
     has_filter = [any(ColumnMetaData.BLOOM_FILTER_OFFSET in chunk for chunk in leaf) for leaf in metadata]
     codecs = [_codec_name(chunk[ColumnMetaData.CODEC][1]) for chunk in chunks]
-    blooms = [p for p, leaf, has in zip(paths, leaves, has_filter, strict=True) if has and _takes_filter(leaf)]
+    blooms = [leaf.path for leaf, has in zip(leaves, has_filter, strict=True) if has and leaf.takes_filter]
+    paths = [leaf.path for leaf in leaves]
     return {
         "compression": dict(zip(paths, codecs, strict=True)),
         **_encoding_options(chunks, old.created_by or "", paths),
-        "write_statistics": [p for p, leaf in zip(paths, leaves, strict=True) if is_ordered(leaf)],
+        "write_statistics": [leaf.path for leaf in leaves if leaf.has_order],
         "write_page_index": any(ColumnChunk.OFFSET_INDEX_OFFSET in entry for group in entries for entry in group),
         "bloom_filter_options": {path: {"ndv": max(1, *rows), "fpp": 0.01} for path in blooms} or None,
         "sorting_columns": _sorting([group for group in groups if group.num_rows] or groups),
@@ -85,11 +100,6 @@ def writer_options(old: pq.FileMetaData, fields: thrift.Struct, paths: Sequence[
 
 def _codec_name(codec: int) -> str:
     return _CODEC_NAMES.get(Codec(codec), Codec(codec).name)
-
-
-def _takes_filter(leaf: pq.ColumnSchema) -> bool:
-    """PyArrow writes no bloom filters for booleans, and DuckDB's filters for intervals hash normalised values."""
-    return bool(leaf.physical_type != "BOOLEAN" and leaf.converted_type != "INTERVAL")
 
 
 def _sorting(groups: Sequence[pq.RowGroupMetaData]) -> Any:

@@ -20,7 +20,7 @@ from fsspeckit.core.model import Footer, RowGroup
 FULL_ROWS = 100_000
 """A row group with fewer rows is encoded again, together with its neighbours."""
 FULL_BYTES = 32 << 20
-"""A row group of so many bytes before compression is full, whatever its rows, and so is one as large as the target."""
+"""A row group of so many bytes before compression is full, whatever its rows, and so is one as large as a file."""
 MAX_ROWS = defaults.ROW_GROUP_SIZE
 MAX_BYTES = 64 << 20
 """The most rows and bytes of a row group that is encoded."""
@@ -32,7 +32,7 @@ Reason = Literal["small files", "large file", "small row groups", "not sorted"]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Files of one partition that are written anew, in the order of their rows. `sort`: their rows are sorted."""
+    """Files of one partition that are rewritten together, in the order of their rows. `sort`: their rows are sorted."""
 
     files: tuple[Footer, ...]
     reason: Reason
@@ -62,7 +62,7 @@ def choose_bins(
     is_sorted: IsSorted | None = None,
     owner_of: Callable[[Footer], str] = lambda file: "",
 ) -> list[Bin]:
-    """The files to write anew, in bins that each become one file or more. `files` are sorted by path.
+    """The files to rewrite, in bins that each become one file or more. `files` are sorted by path.
 
     Files with another `owner_of` (owner, group and ACL) are not joined.
     """
@@ -210,7 +210,7 @@ _NULL: _Value = (1,)
 
 
 def _range(groups: Sequence[RowGroup], column: str) -> tuple[_Value, _Value] | None:
-    """The least and the greatest value in some row groups; `None` if statistics do not tell."""
+    """The least and the greatest value in some row groups; `None` if statistics are missing."""
     bounds = [group.bounds.get(column) for group in groups if group.rows]
     known = [b for b in bounds if b is not None]
     if not known or len(known) < len(bounds):
@@ -229,7 +229,7 @@ def _sorted_files(
     ranges = [None if with_nan else _range(file.row_groups, column) for file in files]
     known = [(file, r) for file, r in zip(files, ranges, strict=True) if r is not None and file.rows]
     empty = [file for file in files if not file.rows]
-    if len(known) + len(empty) < len(files):  # statistics do not tell for one of them
+    if len(known) + len(empty) < len(files):  # statistics are missing for one of them
         rest = [file for file in files if file.rows]
         return ([*empty, *rest], []) if is_sorted(rest) else (empty, [rest])
     known.sort(key=lambda item: (*item[1], item[0].path))

@@ -164,7 +164,7 @@ def _new_columns(
     fields = attempt.layout.rows
     if not old.keys().isdisjoint(file.job.footer.int96):
         check_int96(file.location, file.path, file.per_thread.get(), [group], old)
-    for names in column_batches(file, group, [f.name for f in fields if f.name in old]):
+    for names in column_batches(file, group, [name for name in fields.names if name in old]):
         yield names, merged(file, group, change, old, [fields.field(name) for name in names], dictionaries=True)
 
 

@@ -39,7 +39,7 @@ class Job:
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
     are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
     gets new types and columns, or another ledger. `deletes`: changes may delete rows. `deleted_groups` lose all rows,
-    and their changes are never asked for. `delete_missing` deletes the rows that have no hit, `row_filter` those that
+    and their changes are never requested. `delete_missing` deletes the rows that have no hit, `row_filter` those that
     it selects. `keep_empty`: if the file loses all rows, it is written without rows instead of being removed.
     """
 
@@ -183,7 +183,8 @@ def open_file(
         if types or (added and not job.only_types):
             footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
         # The path may name a partition column that the file does not store.
-        columns = tuple(n for n in shape.stored if n in job.footer.schema.names or n not in job.footer.partition)
+        only_in_path = job.footer.partition.keys() - {*job.footer.schema.names}
+        columns = tuple(name for name in shape.stored if name not in only_in_path)
         opened = OpenFile(
             location=location,
             shape=shape,

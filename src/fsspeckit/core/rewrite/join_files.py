@@ -1,9 +1,11 @@
-"""Write the files of one bin anew: full row groups are copied as bytes, others are decoded, joined and encoded."""
+"""Rewrite the files of one bin: full row groups are copied as bytes, others are decoded, joined and encoded."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import posixpath
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +46,8 @@ logger = logging.getLogger("fsspeckit.rewrite")
 
 # A template with fewer rows says little about which columns repeat.
 _FEW_ROWS = 5_000
+# Names of files have 255 bytes at most.
+_NAME_BYTES = 220
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,15 @@ def _first_rows(location: Location, layout: Layout, chosen: Bin) -> pa.Table:
 # -- write
 
 
+def _shortened(path: str) -> str:
+    """The path of a file, whose name is so short that there is room for the token of a new name."""
+    folder, name = posixpath.split(path)
+    stem, suffix = posixpath.splitext(name)
+    while len(os.fsencode(stem)) > _NAME_BYTES:
+        stem = stem[:-1]
+    return posixpath.join(folder, stem + suffix)
+
+
 class Outputs(Writer):
     """The new files of a bin, one after the other. A file ends when the next row group would make it too large."""
 
@@ -270,10 +283,11 @@ class Outputs(Writer):
         digit counts how often.
         """
         number, first = len(self._done), min(file.path for file in self._job.bin.files)
+        shortened = _shortened(first)
         token, own = f"{self._token}{16 * number & 0xFFFF:04x}", own_token(first)
         if own is not None and not number and self._job.bin.reason in ("small files", "small row groups"):
             token = f"{int(own, 16) + 1:08x}" if own[-1] != "f" else token
-        return f"{self._job.staged}-{self._token}-{number:05d}", new_name(first, token)
+        return f"{self._job.staged}-{self._token}-{number:05d}", new_name(shortened, token)
 
     def _end_file(self) -> None:
         file, (staged, final) = self.file, self._names()

@@ -214,7 +214,7 @@ def _changed(file: OpenFile, change: RowGroupChange, columns: pa.Table, differin
         return frozenset()
     all_match = len(change.positions) == columns.num_rows
     matched = columns if all_match else columns.take(pa.array(change.positions))
-    replaced, changed = set(replaced_columns(file, change)), []
+    replaced, changed = {*change.rows.column_names}.intersection(file.columns), []
     names = [n for n in columns.column_names if n in replaced]
     old, new = matched.select(names), change.rows.select(names)
     if old.schema.types == new.schema.types and same_bits(old, new):  # one comparison for all columns is much faster

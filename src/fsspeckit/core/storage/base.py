@@ -174,6 +174,10 @@ class Disk(Storage):
         with self.open_input(source) as file, self.open_output(target) as sink:
             copy_bytes(file, sink, 0, file.size())
 
+    def take_rights(self, neighbour: str, target: str, folder: str) -> bool:
+        """Give a new file the rights of one in its folder; false if the folder's default ACL decides."""
+        return False
+
     def copy_mode(self, source: str, target: str) -> None:
         """Give a staged file mode, owner, group, ACL and user xattrs of another, or raise `StorageError`."""
 
@@ -201,7 +205,7 @@ class Locks(Protocol):
         owner: Callable[[str], str],
         waiting: Callable[[Callable[[], str]], None],
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
-        """Lock a folder; yields a function that tells whether the path still names the locked folder.
+        """Lock a folder; yields a function that checks whether the path still names it.
 
         While it is not free, `waiting` is called with a function that says who has it.
         """
@@ -229,7 +233,7 @@ def copy_bytes(source: Any, sink: Any, offset: int, length: int) -> None:
 
 
 def skipped_folder(name: str) -> bool:
-    """Hidden folders, `_temporary` and the like hold no data; `_column=value` does."""
+    """Hidden folders and those such as `_temporary` hold no data; `_column=value` does."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

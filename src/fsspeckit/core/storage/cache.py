@@ -59,7 +59,7 @@ def _read(path: str) -> bytes:
 
 
 def save(name: str, data: bytes) -> None:
-    """Save bytes under a name, by a rename. They are not synced: after a crash the digest tells what is damaged."""
+    """Save bytes under a name, by a rename. They are not synced: after a crash the digest shows what is damaged."""
     place, whole = folder(), _head(name, data) + data
     if place is None or len(whole) > MAX_FILE_BYTES:
         log.debug("not cached: %d bytes", len(whole))

@@ -35,7 +35,7 @@ def lock(
     """Lock a folder, which is made if it is not there.
 
     The folders above are locked for sharing, as far as they can be: a writer of one of them writes here too.
-    Yields a function that tells whether the path still names the locked folder. While it is not free, `waiting` is
+    Yields a function that checks whether the path still names the locked folder. While it is not free, `waiting` is
     called with a function that says who has it.
     """
     deadline, held = time.monotonic() + timeout, None
@@ -151,7 +151,7 @@ class Handle:
         try:
             for handle in list(cls.open_ones):
                 cls.inherited.add(handle.folder)
-                with contextlib.suppress(OSError):  # the other handles are to be closed all the same
+                with contextlib.suppress(OSError):  # the other handles must be closed too
                     handle._forget()
         finally:
             cls.guard.release()

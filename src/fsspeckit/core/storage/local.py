@@ -131,7 +131,7 @@ class LocalStorage(Disk):
         return pyarrow.fs.LocalFileSystem()
 
     def read_bytes(self, path: str) -> bytes:
-        """Read a journal or the like. Links, pipes and devices are refused: they may lead anywhere, or never end."""
+        """Read a record. Links, pipes and devices are refused: they may point anywhere, or never end."""
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             there = os.fstat(file.fileno())
             if not stat.S_ISREG(there.st_mode) or there.st_size > RECORD_LIMIT:
@@ -215,6 +215,9 @@ class LocalStorage(Disk):
 
     def copy_mode(self, source: str, target: str) -> None:
         rights.copy_rights(source, target)
+
+    def take_rights(self, neighbour: str, target: str, folder: str) -> bool:
+        return rights.take_rights(neighbour, target, folder)
 
     def owner_of(self, path: str) -> str:
         return rights.owner_of(path)

@@ -191,7 +191,7 @@ def in_bucket(scheme: str, path: str, connect: Callable[[str, str], StoreStorage
     url, root = f"{scheme}://{bucket}/{key.strip('/')}", key.strip("/")
     if not root:
         raise TargetError(
-            f"{url} is a bucket's root. A data set is a folder in it: what is written down of a commit lies beside it."
+            f"{url} is a bucket's root. A data set is a folder in it, with the records of its commits beside it."
         )
     if any(part in ("", ".", "..") or not part.isprintable() for part in root.split("/")):
         raise ArgumentError(
@@ -246,7 +246,7 @@ def _resolved(path: str) -> str:
 
 
 def not_utf8_advice() -> str:
-    """What to do about names that Python cannot tell Arrow, or the system."""
+    """What to do about names that Python cannot pass to Arrow or the system."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return "Rename it."
@@ -274,7 +274,7 @@ def scheme_of(path: str) -> str | None:
 def _local_path(url: str) -> str:
     """The path in `file:/x`, `file:///x` or `file://localhost/x`, with percent escapes that mean something.
 
-    Hadoop takes `%20` as it stands, other programs as a blank. So the folder that is there is meant.
+    Hadoop does not decode `%20`, other programs take it for a blank. So the path that exists is taken.
     """
     path = url.partition(":")[2]
     if path.startswith("//"):

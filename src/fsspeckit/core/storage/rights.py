@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from fsspeckit.core.errors import StorageError
 
-_ACL = "system.posix_acl_access"
+_ACL, _DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 # Errors of file systems without xattrs, or without one of this name.
 _NO_ATTRIBUTE = (errno.ENOTSUP, errno.ENODATA, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_CHOWN = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -61,6 +61,28 @@ def copy_rights(source: str, target: str) -> None:
     elif _ACL in _attributes(target):  # from the default ACL of its folder
         os.removexattr(target, _ACL)
     os.chmod(target, mode)
+
+
+def take_rights(neighbour: str, target: str, folder: str) -> bool:
+    """Give a new file in a folder the mode, the group and the ACL of a file there, but not more than that.
+
+    Returns false if the folder has a default ACL, which decides, or if the rights cannot be given.
+    """
+    with contextlib.suppress(OSError):
+        os.getxattr(folder, _DEFAULT_ACL)
+        return False
+    old, acl = os.stat(neighbour), _attributes(neighbour).get(_ACL)
+    try:
+        if os.stat(target).st_gid != old.st_gid:
+            os.chown(target, -1, old.st_gid)
+        if acl is not None:
+            os.setxattr(target, _ACL, acl)
+        elif _ACL in _attributes(target):  # from the default ACL of the staging folder
+            os.removexattr(target, _ACL)
+    except OSError:
+        return False
+    os.chmod(target, stat.S_IMODE(old.st_mode) & 0o777)
+    return True
 
 
 def owner_of(path: str) -> str:

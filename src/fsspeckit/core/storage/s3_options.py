@@ -61,7 +61,7 @@ class S3Options:
             raise ArgumentError("Credentials do not belong into the endpoint; they are storage options of their own.")
         if self.endpoint is not None and self.endpoint.startswith("http://") and not self.allow_http:
             raise ArgumentError(
-                f"The endpoint {self.endpoint} is not encrypted. If that is meant, give allow_http=true as storage "
+                f"The endpoint {self.endpoint} is not encrypted. If that is intended, give allow_http=true as storage "
                 "option, or set AWS_ALLOW_HTTP=true."
             )
         if not 0 < self.heartbeat < self.lease:

@@ -67,7 +67,7 @@ def snapshot(root: str, timeout: float) -> Iterator[bool]:
 
 
 def _lock_snapshot(folders: list[Handle], timeout: float, deadline: float, is_nested: bool) -> bool:
-    """A writer that waits for a snapshot of this thread must not hold off a second one: both would wait for ever."""
+    """A writer that waits for a snapshot of this thread must not hold off a second one: both would wait forever."""
     for pause in _pauses():
         if not _set(folders, _READERS, fcntl.F_RDLCK):
             return False
@@ -178,7 +178,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _holders(root: str, side: _Side) -> str:
-    """The processes that hold the lock, as far as the system tells: of an OFD lock it knows no process.
+    """The processes that hold the lock, as far as the system shows them: for an OFD lock it names no process.
 
     `/proc/<process>/fdinfo` shows the locks of open files, to their owner and to root.
     """

@@ -42,7 +42,7 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
     fields = [shape.schema.field(name) for name in shape.source_columns]
     delete_rows = 0 if is_delete is None else is_delete.sum()
     columns = [_conformed(table.column(f.name), f, shape, int(delete_rows)) for f in fields]
-    for column, field in zip(columns, fields, strict=True):
+    for column, field in zip(columns, fields, strict=True) if shape.max_lengths else ():
         _check_length(column, field.name, shape.max_lengths.get(field.name.lower()))
     plain = pa.table(columns, schema=plain_schema(fields))
     return plain if shape.deletes is None else plain.append_column(shape.deletes.flag, pa.array(is_delete))

@@ -18,12 +18,12 @@ def identical(left: Any, right: Any) -> bool:
     """Do two columns of one type have identical values? NaN is identical to NaN, -0.0 is not identical to 0.0."""
     if isinstance(left, pa.ChunkedArray) or isinstance(right, pa.ChunkedArray):
         left, right = (c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in (left, right))
-        if not _holds_float(left.type):
+        if not nested.contains(left.type, t.is_floating):
             return bool(left.equals(right))
         return identical(*(c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in (left, right)))
     if len(left) != len(right) or left.null_count != right.null_count:
         return False
-    if not _holds_float(left.type):
+    if not nested.contains(left.type, t.is_floating):
         return bool(left.equals(right))
     return _same_float_bits(left, right) or not differing_rows(left, right).any()
 
@@ -37,7 +37,7 @@ def same_bits(left: pa.Table, right: pa.Table) -> bool:
     """Do two tables of the same types have the same bits? If not, they may still be `identical`: NaN has many forms."""
     floats = [field.name for field in left.schema if t.is_floating(field.type)]
     others = [field.name for field in left.schema if field.name not in floats]
-    if any(_holds_float(left.schema.field(name).type) for name in others):
+    if any(nested.contains(left.schema.field(name).type, t.is_floating) for name in others):
         return False
     return bool(left.select(others).equals(right.select(others))) and bool(
         _bits(left.select(floats)).equals(_bits(right.select(floats)))
@@ -95,9 +95,3 @@ def _differing_nested(left: pa.Array, right: pa.Array) -> Any:
     for child, other in zip(children, others, strict=True):
         differing[row_of_value[differing_rows(child, other)]] = True
     return differing
-
-
-def _holds_float(dtype: pa.DataType) -> bool:
-    if t.is_nested(dtype):
-        return any(_holds_float(dtype.field(i).type) for i in range(dtype.num_fields))
-    return bool(t.is_floating(dtype))

@@ -17,7 +17,7 @@ from fsspeckit.core.values import arrays
 from fsspeckit.core.values.unify import is_variant, unify
 
 _INT64_DIGITS, _DOUBLE_DIGITS = 20, 17
-ADVICE = "write the data set anew (write_dataset, mode='overwrite')"
+ADVICE = "rewrite the data set (write_dataset, mode='overwrite')"
 
 
 def evolved_type(target: pa.DataType, source: pa.DataType, *, widen: bool = True, by_spark: bool = False) -> Any:
@@ -166,7 +166,7 @@ def advice_for_value(source: pa.DataType, target: pa.DataType, *, fixed: bool, e
 
 
 def check_new_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse new columns that Spark and DuckDB could not tell from others."""
+    """Refuse new columns that Spark and DuckDB could not distinguish from others."""
     by_lower: dict[str, str] = {}
     for name in (*known, *names):
         other = by_lower.setdefault(name.lower(), name)

@@ -5,7 +5,7 @@ Children have only visible values, none under a null or outside of a slice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,11 @@ from pyarrow import types as t
 def fields_of(dtype: pa.DataType) -> list[pa.Field]:
     """The fields of the children that `decompose` returns. Those of a map are key and item."""
     return [dtype.key_field, dtype.item_field] if t.is_map(dtype) else [dtype.field(i) for i in range(dtype.num_fields)]
+
+
+def contains(dtype: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Does the type, or a type nested in it, pass the test?"""
+    return bool(test(dtype)) or any(contains(dtype.field(i).type, test) for i in range(dtype.num_fields))
 
 
 def decompose(array: pa.Array) -> tuple[Any, list[pa.Array]]:

@@ -289,9 +289,9 @@ def check_columns(
     needed = _target_columns(target)
     if options.some_columns:
         needed = _named_columns(target, key_columns, options)
-    absent = [] if options.delete_column is not None else [name for name in needed if name not in source.names]
-    known = {*_target_columns(target), options.delete_column}
-    extra = [name for name in source.names if name not in known]
+    given, known = source.names, {*_target_columns(target), options.delete_column}
+    absent = [] if options.delete_column is not None else [name for name in needed if name not in given]
+    extra = [name for name in given if name not in known]
     if absent or extra:
         raise columns_differ(absent, extra, options)
 
@@ -322,6 +322,12 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
         advice = "Source rows replace whole rows, so both must have the same columns"
         advice += ", or let the target get new columns (on_schema_change='evolve')" if extra else ""
         advice += "" if extra else ", or name those to update (update_columns)"
+    index = [name for name in missing if name.startswith("__index_level_")]
+    if index and not options.some_columns:
+        advice = (
+            f"It is a row index that pandas stored. exclude_columns={index} keeps it, and leaves it null in new rows."
+        )
+        return SchemaMismatchError(f"{' '.join(messages)} {advice}")
     alike = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
     rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in alike)
     return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.{rename}")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from fsspeckit.core.values import arrays
+from fsspeckit.core.values import arrays, nested
 
 MixedTypes = Mapping[str, tuple[pa.DataType, ...]]
 """The columns whose type differs between files, with the types that are not the common one."""
@@ -125,7 +125,7 @@ def merge_type(target: pa.DataType, source: pa.DataType) -> pa.DataType:
 
 
 def _fill_null_types(target: pa.DataType, source: pa.DataType) -> pa.DataType:
-    if not _has_null_type(target):
+    if not nested.contains(target, t.is_null):
         return target
     target, source = arrays.plain_type(target), arrays.plain_type(source)
     if t.is_null(target):
@@ -143,10 +143,6 @@ def _fill_null_types(target: pa.DataType, source: pa.DataType) -> pa.DataType:
     return arrays.with_children(target, lambda f: f.with_type(_fill_null_types(f.type, source.value_type)))
 
 
-def _has_null_type(dtype: pa.DataType) -> bool:
-    return bool(t.is_null(dtype)) or any(_has_null_type(dtype.field(i).type) for i in range(dtype.num_fields))
-
-
 def mixed_types(schemas: Iterable[pa.Schema], common: pa.Schema) -> dict[str, tuple[pa.DataType, ...]]:
     """The columns that have another type than the `common` schema in one of the files.
 
@@ -155,11 +151,12 @@ def mixed_types(schemas: Iterable[pa.Schema], common: pa.Schema) -> dict[str, tu
     {'n': (DataType(int32),)}
     """
     mixed: dict[str, list[pa.DataType]] = {}
+    types = {field.name: field.type for field in common}
     for file in schemas:
         for field in file:
-            if field.name not in common.names or field.type == common.field(field.name).type:
+            if field.type == types.get(field.name, field.type):
                 continue
-            dtype = arrays.plain_type(common.field(field.name).type)
+            dtype = arrays.plain_type(types[field.name])
             own = _with_all_fields(arrays.plain_type(field.type), dtype)
             if _with_short_offsets(own) != _with_short_offsets(dtype) and own not in mixed.setdefault(field.name, []):
                 mixed[field.name].append(own)

@@ -53,9 +53,7 @@ def zoned_type(dtype: pa.DataType) -> pa.DataType:
 
 def has_timestamp(dtype: pa.DataType, *, zoned: bool) -> bool:
     """Does a type hold timestamps with a zone, or without one?"""
-    if t.is_timestamp(dtype):
-        return (dtype.tz is not None) is zoned
-    return any(has_timestamp(field.type, zoned=zoned) for field in nested.fields_of(dtype))
+    return nested.contains(dtype, lambda d: t.is_timestamp(d) and (d.tz is not None) is zoned)
 
 
 def as_instants(array: Any, dtype: pa.DataType, zone: str) -> Any:

@@ -6,7 +6,6 @@ TIME WITH TIME ZONE loses its offset, a BIT becomes DuckDB's internal bytes. We 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from pyarrow import types as t
 
 from fsspeckit.core.errors import DatasetMergeError, SchemaMismatchError
 from fsspeckit.core.values import arrays
+from fsspeckit.core.values.nested import contains
 from fsspeckit.datasets.duckdb.version import library_version
 
 _HUGE = ("hugeint", "uhugeint")
@@ -54,8 +54,8 @@ def _find_unsupported(dtype: Any) -> Any:
 
 def check_booleans(schema: pa.Schema) -> None:
     """DuckDB 1.2 to 1.5.3 exports uninitialised memory for 8-bit booleans within lists and structs."""
-    nested = (dtype for field in schema for dtype in _children(field.type))
-    if library_version() < (1, 5, 4) and any(_any(_is_bool8, dtype) for dtype in nested):
+    nested = (field.type.field(i).type for field in schema for i in range(field.type.num_fields))
+    if library_version() < (1, 5, 4) and any(contains(dtype, _is_bool8) for dtype in nested):
         raise DatasetMergeError(
             "With arrow_lossless_conversion this version of DuckDB returns wrong booleans within lists, structs and "
             "maps. SET arrow_lossless_conversion = false, or upgrade DuckDB to 1.5.4 or later.",
@@ -65,23 +65,15 @@ def check_booleans(schema: pa.Schema) -> None:
 
 def parquet_field(field: pa.Field, name: str) -> pa.Field:
     """The field that `parquet_column` produces."""
-    changes = _any(_depends_on_settings, field.type) or _any(_has_nullable_keys, field.type)
+    changes = contains(field.type, _depends_on_settings) or contains(field.type, _has_nullable_keys)
     return pa.field(name, parquet_type(field.type) if changes else field.type, field.nullable)
 
 
 def parquet_column(column: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Cast a column to the type of its `parquet_field`."""
-    if _any(_depends_on_settings, column.type):
+    if contains(column.type, _depends_on_settings):
         return arrays.plain(column).cast(dtype)
-    return column.cast(dtype) if _any(_has_nullable_keys, column.type) else column
-
-
-def _any(test: Callable[[pa.DataType], bool], dtype: pa.DataType) -> bool:
-    return test(dtype) or any(_any(test, child) for child in _children(dtype))
-
-
-def _children(dtype: pa.DataType) -> list[pa.DataType]:
-    return [dtype.field(i).type for i in range(dtype.num_fields)]
+    return column.cast(dtype) if contains(column.type, _has_nullable_keys) else column
 
 
 def _is_bool8(dtype: pa.DataType) -> bool:

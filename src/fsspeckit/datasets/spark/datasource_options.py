@@ -58,7 +58,7 @@ def parse_write_options(options: Mapping[str, str]) -> ParsedOptions:
     if (keys is None) != (strategy is None):
         raise ArgumentError("A merge needs both options, key and strategy; a plain append or overwrite has neither.")
     if "compact_every" in by_name and "stream" not in by_name:
-        raise ArgumentError("The option compact_every goes with the option stream. Leave it out.")
+        raise ArgumentError("The option compact_every has no effect without the option stream. Leave it out.")
     idle = [
         name
         for name in ("replace", "commit_log", "small_files", *row_options.OPTIONS)

@@ -309,8 +309,8 @@ def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:
     given = [name for name in row_options.OPTIONS if options.get(name) not in (None, "refuse")]
     if given:
         raise ArgumentError(
-            f"{given[0]} does not go with strategy={str(strategy)!r}, which replaces all files. Use upsert, update or "
-            "delete; on_duplicates='latest' reduces a batch to one row per key."
+            f"{given[0]} cannot be used with strategy={str(strategy)!r}, which replaces all files. Use upsert, update "
+            "or delete; on_duplicates='latest' reduces a batch to one row per key."
         )
 
 

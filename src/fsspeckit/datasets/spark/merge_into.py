@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.clauses import MergeCall
     from fsspeckit.datasets.spark.io import SparkDatasetIO
 
-_NEEDS = "merge_into needs sqlglot, which is not installed. Run: pip install 'sqlglot>=30,<31'"
+_NEEDS = "merge_into needs sqlglot, which is not installed. Run: pip install 'sqlglot>=29,<31'"
 
 
 def merge_into(
@@ -125,6 +125,8 @@ class MergeInto:
             raise ArgumentError(_NEEDS) from None
         from fsspeckit.datasets.spark.io import SparkDatasetIO
 
+        if not self.clauses:
+            raise ArgumentError("The merge has no clause. Add one, such as whenMatched().updateAll().")
         statement = parse_statement(self.sql)
         assert isinstance(statement, MergeStatement)
         said = [name for name in self.options if name in SAID_BY_STATEMENTS]
