@@ -6,14 +6,11 @@ import threading
 import time
 from typing import Any
 
-import pyspark
 import pytest
 
 from fsspeckit.core.progress import Progress, ProgressEvent
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.datasets.spark.task_progress import counting
-
-pytestmark = pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 counts no jobs by their tags")
 
 
 def slow_job(spark: Any, tasks: int) -> None:

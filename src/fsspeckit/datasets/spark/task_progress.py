@@ -1,8 +1,7 @@
 """The progress of a step whose work Spark's tasks do: how many tasks of its jobs are finished.
 
-A thread asks classic Spark about jobs that have a tag of their own. Spark Connect calls handlers of the session, in the
-thread that waits for the result. Both happen only for a caller with `on_progress`. With Spark 3.5, which has neither, a
-step is counted when it is finished.
+A thread asks classic Spark about the jobs of a job group. Spark Connect calls handlers of the session, in the thread
+that waits for the result. Both happen only for a caller with `on_progress`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from fsspeckit.core.rows.exchange import Step
 log = logging.getLogger("fsspeckit.spark")
 
 _POLL_SECONDS = 0.25
+_GROUP = "spark.jobGroup.id"
 
 Share = Callable[[float], None]
 """Called with the share of the tasks that are finished."""
@@ -47,9 +47,7 @@ def counting(spark: Any, progress: Progress, step: Step) -> Iterator[None]:
 def _watched(spark: Any, reach: Share) -> contextlib.AbstractContextManager[None]:
     context = getattr(spark, "sparkContext", None)
     if context is not None:
-        tracker = context._jsc.statusTracker()
-        known = hasattr(context, "addJobTag") and "getJobIdsForTag" in dir(tracker)
-        return _polled(context, tracker, reach) if known else contextlib.nullcontext()
+        return _polled(context, reach)
     return _handled(spark, reach) if hasattr(spark, "registerProgressHandler") else contextlib.nullcontext()
 
 
@@ -72,23 +70,24 @@ def _handled(spark: Any, reach: Share) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _polled(context: Any, tracker: Any, reach: Share) -> Iterator[None]:
-    """Ask about the jobs that have a tag; this thread gives the tag to the jobs that it starts."""
-    tag, is_over = f"fsspeckit-{uuid.uuid4().hex}", threading.Event()
+def _polled(context: Any, reach: Share) -> Iterator[None]:
+    """Ask about the new jobs of this thread's job group: the caller's own, or else one for this block."""
+    own, is_over, tracker = context.getLocalProperty(_GROUP), threading.Event(), context.statusTracker()
+    group = own or f"fsspeckit-{uuid.uuid4().hex}"
+    earlier = set(tracker.getJobIdsForGroup(group))
 
     def poll() -> None:
         try:
             while not is_over.wait(_POLL_SECONDS):
-                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
-                stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds()]
-                known = [stage for stage in stages if stage is not None]
-                total = sum(stage.numTasks() for stage in known)
-                if total and len(known) == len(stages):
-                    reach(sum(stage.numCompletedTasks() for stage in known) / total)
+                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group) if job not in earlier]
+                stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+                total = sum(stage.numTasks for stage in stages if stage is not None)
+                if total and None not in stages:
+                    reach(sum(stage.numCompletedTasks for stage in stages) / total)
         except Exception:  # an error of `on_progress` is raised again by the next step
             log.debug("The progress of Spark's tasks is not followed any more", exc_info=True)
 
-    context.addJobTag(tag)
+    context.setLocalProperty(_GROUP, group)
     thread = threading.Thread(target=poll, name="fsspeckit-progress", daemon=True)
     thread.start()
     try:
@@ -96,4 +95,4 @@ def _polled(context: Any, tracker: Any, reach: Share) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-        context.removeJobTag(tag)
+        context.setLocalProperty(_GROUP, own)
