@@ -7,19 +7,23 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from fsspeckit.api import dataset_io
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import readers
 from fsspeckit.core.commit import undo as undoing
 from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Access
+from fsspeckit.datasets.inputs import Path
+from fsspeckit.datasets.options import EngineName
 
 
 def undo(
-    path: str,
+    path: Path,
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
+    engine: EngineName | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
 ) -> UndoResult:
@@ -37,13 +41,13 @@ def undo(
     Called again, it undoes the undoable commit before that. If the data set is not as the commit left it, because of
     another commit or another program, it raises a `FsspeckitError` that names the differences, and changes nothing. In
     object stores the files get new names. The record of streams goes back too: a batch that is undone may be merged
-    again.
+    again. With `engine="spark"` the active session forgets the files, as after a merge.
     """
-    return undoing.undo(Access(filesystem, storage_options).locate(path), lock_timeout, on_progress)
+    return dataset_io(engine or "pyarrow", filesystem, storage_options).undo(path, lock_timeout, on_progress)
 
 
 def history(
-    path: str,
+    path: Path,
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
@@ -68,7 +72,7 @@ def history(
 
 @contextlib.contextmanager
 def snapshot(
-    path: str,
+    path: Path,
     timeout: float = defaults.LOCK_TIMEOUT,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -42,7 +42,7 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
 def flag(name: str, options: Mapping[str, Any]) -> bool:
     value = options.get(name, False)
     if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is True or False, not {value!r}.")
+        raise ArgumentError(f"{name} must be True or False, not {value!r}.")
     return value
 
 
@@ -57,14 +57,14 @@ def progress_callback(options: Mapping[str, Any]) -> OnProgress | None:
 
 def batch_interval(compact_every: Any) -> int | None:
     if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
-        raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
+        raise ArgumentError(f"compact_every must be a number of batches, 1 or more, not {compact_every!r}.")
     return compact_every
 
 
 def row_limit(options: Mapping[str, Any]) -> int | None:
     limit: Any = options.get("max_removed_rows")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise ArgumentError(f"max_removed_rows is a number of rows, 0 or more, not {limit!r}.")
+        raise ArgumentError(f"max_removed_rows must be a number of rows, 0 or more, not {limit!r}.")
     return limit
 
 
@@ -76,7 +76,7 @@ def layout(options: Mapping[str, Any]) -> WriteOptions:
 def timeout(options: Mapping[str, Any]) -> float:
     seconds: Any = options.get("lock_timeout", defaults.LOCK_TIMEOUT)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
+        raise ArgumentError(f"lock_timeout must be a number of seconds, 0 or more, not {seconds!r}.")
     return seconds
 
 
