@@ -92,7 +92,7 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
 def _hint(text: str) -> str:
     words = " ".join(text.upper().split())
     if "WITH SCHEMA EVOLUTION" in words:
-        return " Leave WITH SCHEMA EVOLUTION out, and pass on_schema_change='evolve'."
+        return " Leave out WITH SCHEMA EVOLUTION, and pass on_schema_change='evolve'."
     if "BY NAME" in words or "BY POSITION" in words:
         return " Write UPDATE SET * and INSERT *: columns are always matched by name."
     return ""
