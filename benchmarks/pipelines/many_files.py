@@ -31,7 +31,7 @@ ABOUT = {
 def run(root: Path, scale: float, rounds: int) -> list[Row]:
     rows = []
     for work, count in zip(ABOUT, COUNTS, strict=True):
-        model = Model.new(DAYS, max(ROWS, int(count * scale)))
+        model = Model.new(DAYS, max(1, int(count * scale) // DAYS) * ROWS)
         write_small_files(model, root / "lake", ROWS)
         after, batch = model.batch(DAYS - 5, model.rows // 4, max(5, model.rows // 40), 1)
         pq.write_table(batch, root / "batch.parquet")

@@ -89,7 +89,8 @@ def write_with_spark(spark: Any, model: Model, lake: Path, files: int) -> None:
 
 
 def write_small_files(model: Model, lake: Path, rows: int) -> None:
-    """Files of so many rows, as a stream leaves them."""
+    """Files of so many rows, as a stream leaves them; a day has whole files."""
+    assert model.rows % rows == 0
     for start in range(0, model.total, rows):
         ids = np.arange(start, min(start + rows, model.total))
         folder = lake / f"day={start // model.rows}"

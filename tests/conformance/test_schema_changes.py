@@ -434,7 +434,7 @@ def test_options_without_effect(io: Any, tmp_path: Path) -> None:
     refused(io, data, lake, "Unknown on_schema_change 'merge'", on_schema_change="merge")
     refused(io, data, lake, "evolve_files has no effect", evolve_files="touched")
     refused(io, data, lake, "evolve_max_bytes has no effect", evolve_max_bytes=5)
-    refused(io, data, lake, "evolve_max_bytes is a number", evolve_max_bytes=-1, **EVOLVE)
+    refused(io, data, lake, "evolve_max_bytes must be a number", evolve_max_bytes=-1, **EVOLVE)
     refused(io, data, lake, "no effect with strategy='delete'", strategy="delete", **EVOLVE)
     with refusal(lake, "no effect with mode='overwrite'"):
         io.write_dataset(data, lake, mode="overwrite", **EVOLVE)

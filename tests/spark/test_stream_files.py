@@ -35,7 +35,7 @@ def test_every_fourth_batch_compacts(spark: Any, io: SparkDatasetIO, tmp_path: P
     assert ids(lake) == list(range(90))
     write(frame(spark, 99), 8)
     assert ids(lake) == list(range(90)), "the record of the stream survives compactions"
-    with pytest.raises(fsspeckit.ArgumentError, match="compact_every is a number of batches, 1 or more, not 0"):
+    with pytest.raises(fsspeckit.ArgumentError, match="compact_every must be a number of batches, 1 or more, not 0"):
         io.foreach_batch(lake, ["id"], app_id="events", compact_every=0)
 
 

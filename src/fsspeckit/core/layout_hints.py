@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -61,37 +62,44 @@ def layout_hints(path: str, planned: ExecutionPlan) -> Iterator[str]:
 def sorted_files(touched: Sequence[Footer], planned: ExecutionPlan, name: str) -> int | None:
     """In about how many files matched rows would be if the files of each folder were sorted by a key column; `None` if
     there is no estimate."""
-    intervals, total = planned.profile.intervals.get(name), 0
-    folders = {posixpath.dirname(footer.path) for footer in touched}
-    by_folder: dict[str, list[Footer]] = {folder: [] for folder in folders}
-    for number, info in enumerate(planned.target.files.infos):
-        if (folder := posixpath.dirname(info.path)) in folders and planned.target.files.rows[number]:
-            by_folder[folder].append(planned.target.files[number])
-    for files in by_folder.values():
-        found = None if not intervals else _files_of_intervals(files, name, intervals)
+    intervals, files, total = planned.profile.intervals.get(name), planned.target.files, 0
+    by_folder: dict[str, list[int]] = {posixpath.dirname(footer.path): [] for footer in touched}
+    for number, info in enumerate(files.infos):
+        if (folder := posixpath.dirname(info.path)) in by_folder and files.rows[number]:
+            by_folder[folder].append(number)
+    bounds, starts = files.bounds(name), [*accumulate(files.group_counts, initial=0)]
+    for numbers in by_folder.values():
+        groups = [g for n in numbers for g in range(starts[n], starts[n + 1]) if files.group_rows[g]]
+        lower, upper, rows = ([column[g] for g in groups] for column in (bounds[0], bounds[1], files.group_rows))
+        found = None if not intervals else _files_of_intervals(len(numbers), lower, upper, rows, intervals)
         if found is None:
             return None
-        total += min(found, len(files))
+        total += found
     return total
 
 
-def _files_of_intervals(files: Sequence[Footer], name: str, intervals: Sequence[tuple[Any, Any]]) -> int | None:
-    groups = [group for footer in files for group in footer.row_groups if group.rows]
-    bounds = [group.bounds.get(name) for group in groups]
-    if any(b is None or b.lower is None or b.upper is None for b in bounds):
+def _files_of_intervals(
+    files: int,
+    lower_bounds: Sequence[Any],
+    upper_bounds: Sequence[Any],
+    group_rows: Sequence[int],
+    intervals: Sequence[tuple[Any, Any]],
+) -> int | None:
+    """How many of the sorted files of a folder have a value in the intervals. The bounds are those of row groups."""
+    ends = [value for bounds in zip(lower_bounds, upper_bounds, strict=True) for value in bounds]
+    if None in ends:
         return None
-    ends = [value for b in bounds if b is not None for value in (b.lower, b.upper)]
     numbers = _as_numbers([*ends, *(value for interval in intervals for value in interval)])
     if numbers is None:
         return None
     lower, upper = numbers[0 : len(ends) : 2], numbers[1 : len(ends) : 2]
     starts, stops = numbers[len(ends) :: 2], numbers[len(ends) + 1 :: 2]
     here = (stops >= lower.min()) & (starts <= upper.max())
-    rows = np.array([group.rows for group in groups], dtype=np.float64)
+    rows = np.array(group_rows, dtype=np.float64)
     first, last = (_rows_below(values, lower, upper, rows) for values in (starts[here], stops[here]))
-    per_file = rows.sum() / len(files)
-    numbers_of_files = [np.minimum(places // per_file, len(files) - 1).astype(int) for places in (first, last)]
-    hit = np.zeros(len(files), dtype=bool)
+    per_file = rows.sum() / files
+    numbers_of_files = [np.minimum(places // per_file, files - 1).astype(int) for places in (first, last)]
+    hit = np.zeros(files, dtype=bool)
     for begin, end in zip(*numbers_of_files, strict=True):
         hit[begin : end + 1] = True
     return int(hit.sum())
