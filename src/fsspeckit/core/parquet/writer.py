@@ -216,7 +216,7 @@ class NewFileWriter(Writer):
     def _row_group_size(self) -> int:
         if self._options.row_group_size is not None:
             return self._options.row_group_size
-        size = sum(table.nbytes for table in self._waiting)
+        size: int = sum(table.nbytes for table in self._waiting)
         if size <= defaults.ROW_GROUP_BYTES:
             return defaults.ROW_GROUP_SIZE
         return max(1, min(self._waiting_rows() * defaults.ROW_GROUP_BYTES // size, defaults.ROW_GROUP_SIZE))
