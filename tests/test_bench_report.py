@@ -79,7 +79,7 @@ def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> Non
 
 
 def test_pipelines_have_a_section_and_no_chart(suite: Suite, tmp_path: Path) -> None:
-    """Contenders that were not given a work have no figure there; README quotes the others only."""
+    """Contenders that were not given a work have no figure there; the page quotes the others only."""
     suite.save()
     names = ["fsspeckit, Spark", "fsspeckit, Spark, executors killed", "dynamic partition overwrite"]
     pipelines = Suite("pipelines", names[:1], names[2], {"daily": "60 days", "cluster": "2"}, dict.fromkeys(names, "x"))
@@ -93,7 +93,7 @@ def test_pipelines_have_a_section_and_no_chart(suite: Suite, tmp_path: Path) -> 
         "| daily | 1.00 s | – | 2.50 s (2.50×) |" in section and "| cluster | 2.00 s | 3.00 s (1.50×) | – |" in section
     )
     assert "- cluster, fsspeckit, Spark, executors killed: 2 kills." in section and "<picture>" not in section
-    assert "daily" not in (tmp_path / "README.md").read_text()
+    assert "daily" not in (tmp_path / "page.md").read_text()
     assert not list(tmp_path.glob("chart-pipelines*"))
 
 

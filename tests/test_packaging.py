@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ def test_the_zip_for_executors_knows_its_version(tmp_path: Path) -> None:
     code = "import fsspeckit; print(fsspeckit.__version__, fsspeckit.__file__)"
     printed = run(sys.executable, "-S", "-c", code, PYTHONPATH=str(tmp_path / "fsspeckit.zip"))
     assert printed.split() == [fsspeckit.__version__, str(tmp_path / "fsspeckit.zip/fsspeckit/__init__.py")]
+    names = zipfile.ZipFile(tmp_path / "fsspeckit.zip").namelist()
+    assert {f"fsspeckit/report/assets/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
 
 
 def test_the_lowest_versions_are_those_promised() -> None:

@@ -303,7 +303,7 @@ def run(*arguments: str, stdin: bytes | None = None) -> Any:
 def test_the_command(lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(CHANGES, "changes.parquet")
-    Path("merge.sql").write_text(ON.format(lake="lake") + FEED)
+    Path("merge.sql").write_text(ON.format(lake="lake") + FEED, encoding="utf-8-sig")
     before = fingerprint(lake)
     planned = run("-f", "merge.sql", "--source", "changes=changes.parquet", "--dry-run", "--json")
     assert (planned.exit_code, json.loads(planned.stdout)["deleted"], fingerprint(lake)) == (0, 1, before)
@@ -331,6 +331,8 @@ def test_the_command(lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ((ON.format(lake="lake") + UPDATE, "--source", "changes=none.parquet"), 1, "none.parquet"),
         ((ON.format(lake="none") + UPDATE, "--source", "changes=lake"), 1, "There is no data set at none"),
         (("DELETE FROM 'lake'",), 1, "would remove all rows"),
+        (("-f", "utf16.sql"), 2, "utf16.sql is not text in UTF-8"),
+        (("-f", "none.sql"), 2, "none.sql"),
     ],
 )
 def test_wrong_commands(
@@ -338,6 +340,7 @@ def test_wrong_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("merge.sql").write_text(ON.format(lake="lake") + UPDATE)
+    Path("utf16.sql").write_text(ON.format(lake="lake") + UPDATE, encoding="utf-16")
     before = fingerprint(lake)
     said = run(*arguments)
     assert (said.exit_code, fingerprint(lake)) == (code, before), said.output

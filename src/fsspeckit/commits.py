@@ -7,18 +7,22 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from fsspeckit.api import dataset_io
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import readers
 from fsspeckit.core.commit import undo as undoing
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Access
+from fsspeckit.datasets.inputs import Path
+from fsspeckit.datasets.options import EngineName
 
 
 def undo(
-    path: str,
+    path: Path,
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
+    engine: EngineName | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> UndoResult:
     """Undo the last commit that was made with `undoable=True`: put its old files back, byte for byte, in one commit.
@@ -35,13 +39,13 @@ def undo(
     Called again, it undoes the undoable commit before that. If the data set is not as the commit left it, because of
     another commit or another program, it raises a `FsspeckitError` that names the differences, and changes nothing. In
     object stores the files get new names. The record of streams goes back too: a batch that is undone may be merged
-    again.
+    again. With `engine="spark"` the active session forgets the files, as after a merge.
     """
-    return undoing.undo(Access(filesystem, storage_options).locate(path), lock_timeout)
+    return dataset_io(engine or "pyarrow", filesystem, storage_options).undo(path, lock_timeout)
 
 
 def history(
-    path: str,
+    path: Path,
     filesystem: Any = None,
     lock_timeout: float = defaults.LOCK_TIMEOUT,
     *,
@@ -66,7 +70,7 @@ def history(
 
 @contextlib.contextmanager
 def snapshot(
-    path: str,
+    path: Path,
     timeout: float = defaults.LOCK_TIMEOUT,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -7,11 +7,12 @@ from typing import Any, Unpack
 
 from fsspeckit.api import dataset_io
 from fsspeckit.core.reports import CompactPlan, CompactResult
+from fsspeckit.datasets.inputs import Path
 from fsspeckit.datasets.options import CompactOptions, EngineName
 
 
 def compact(
-    path: str,
+    path: Path,
     *,
     engine: EngineName | None = None,
     filesystem: Any = None,
@@ -41,7 +42,7 @@ def compact(
 
 
 def plan_compact(
-    path: str,
+    path: Path,
     *,
     engine: EngineName | None = None,
     filesystem: Any = None,

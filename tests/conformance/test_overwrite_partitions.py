@@ -220,8 +220,8 @@ def refused(io: Any, path: str, data: Any, partitions: Any, message: str, error:
         ({"id": pa.array([], "int64"), "day": pa.array([], "int64")}, None, "no rows"),
         ({"id": [1], "day": [1]}, [], "names no partition"),
         ({"id": [1], "day": [1]}, [{}], "names no partition"),
-        ({"id": [1], "day": [1]}, [{"month": 1}], r"names \['month'\], which are no partition columns"),
-        ({"id": [1], "day": [1]}, [{"id": 1}], r"names \['id'\], which are no partition columns"),
+        ({"id": [1], "day": [1]}, [{"month": 1}], r"names \['month'\], which are not partition columns"),
+        ({"id": [1], "day": [1]}, [{"id": 1}], r"names \['id'\], which are not partition columns"),
         ({"id": [1], "day": [1]}, [{"day": "x"}], "no value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": 1.5}], "no value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": [1]}], "no value of the column's type"),
@@ -253,7 +253,7 @@ def test_arguments_without_effect(io: Any, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="Unknown mode 'dynamic'"):
         io.write_dataset(data, path, "dynamic")
     for limit in (-1, True, 1.5, "1"):
-        with pytest.raises(ArgumentError, match="max_removed_rows is a number of rows"):
+        with pytest.raises(ArgumentError, match="max_removed_rows must be a number of rows"):
             io.write_dataset(data, path, "overwrite", max_removed_rows=limit)
 
 

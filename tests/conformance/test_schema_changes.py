@@ -434,7 +434,7 @@ def test_options_without_effect(io: Any, tmp_path: Path) -> None:
     refused(io, data, lake, "Unknown on_schema_change 'merge'", on_schema_change="merge")
     refused(io, data, lake, "evolve_files has no effect", evolve_files="touched")
     refused(io, data, lake, "evolve_max_bytes has no effect", evolve_max_bytes=5)
-    refused(io, data, lake, "evolve_max_bytes is a number", evolve_max_bytes=-1, **EVOLVE)
+    refused(io, data, lake, "evolve_max_bytes must be a number", evolve_max_bytes=-1, **EVOLVE)
     refused(io, data, lake, "no effect with strategy='delete'", strategy="delete", **EVOLVE)
     with refusal(lake, "no effect with mode='overwrite'"):
         io.write_dataset(data, lake, mode="overwrite", **EVOLVE)
@@ -451,6 +451,7 @@ def test_a_bound_of_bytes(io: Any, tmp_path: Path) -> None:
     assert io.merge(data, lake, "upsert", ["id"], evolve_max_bytes=size, **EVOLVE).added_columns == {"new": "string"}
 
 
+@pytest.mark.disk
 def test_a_full_disk(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspeckit.core.storage.local import LocalStorage
 

@@ -55,7 +55,7 @@ def test_an_undoable_compaction_is_one_commit(io: Any, tmp_path: Path, monkeypat
 
 
 def test_undoable_must_be_a_boolean(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(fsspeckit.ArgumentError, match="undoable is True or False"):
+    with pytest.raises(fsspeckit.ArgumentError, match="undoable must be True or False"):
         io.merge(SOURCE, str(tmp_path / "lake"), "upsert", ["id"], undoable="yes")
-    with pytest.raises(fsspeckit.ArgumentError, match="undoable is True or False"):
+    with pytest.raises(fsspeckit.ArgumentError, match="undoable must be True or False"):
         io.compact(str(tmp_path / "lake"), undoable="yes")

@@ -67,7 +67,7 @@ def test_a_changed_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Path], None]
 ) -> None:
     lake = lakes.make(tmp_path / "lake")
-    message = rf"{name} was changed\. Another program writes here.*Nothing was changed"
+    message = rf"{name} was changed\. Another program is writing here.*Nothing was changed"
     _check_refused(monkeypatch, lake, "rewrite", lambda: change(lake / name), lambda: lakes.merge(lake), message)
 
 

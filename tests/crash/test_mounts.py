@@ -41,7 +41,7 @@ def test_a_file_system_without_locks(lake: str, name: str, code: int, monkeypatc
     monkeypatch.setattr(fcntl, "flock", failing(code, fcntl.flock))
     for call in (lambda p: dataset_io(name).merge(NEW, p, "upsert", ["id"]), fsspeckit.recover):
         with pytest.raises(
-            StorageError, match=r"does not lock folders.*Mount it with locks.*Nothing was begun"
+            StorageError, match=r"cannot lock folders.*Mount it with locks.*Nothing was started"
         ) as problem:
             call(lake)
         assert problem.value.errno == code

@@ -241,7 +241,9 @@ def test_a_folder_that_is_moved_while_a_commit_is_applied(
     source = pa.table({"id": list(rows_of), "x": list(rows_of.values())})
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, call.__name__, move)
-        with pytest.raises(Exception, match=r"was moved or replaced (while|meanwhile)|recorded; do not repeat it"):
+        with pytest.raises(
+            Exception, match=r"was moved or replaced (while|in the meantime)|recorded; do not repeat it"
+        ):
             PyArrowDatasetIO().write_dataset(source, str(lake), mode=mode, max_rows_per_file=3)
     assert not lake.exists() or not list(lake.iterdir())
     recover(str(moved))
@@ -400,7 +402,7 @@ def test_new_files_are_taken_back(tmp_path: Path) -> None:
     before = lakes.snapshot(tmp_path)
     record(lake, done=2, replace="new_file")
     (said,) = recover(str(lake), discard=True)
-    assert said.endswith("2 new file(s) taken back, no other file was touched")
+    assert said.endswith("2 new file(s) removed again, no other file was changed")
     assert lakes.snapshot(tmp_path) == before
 
 
@@ -409,7 +411,7 @@ def test_new_files_are_taken_back_in_a_copy_with_new_times(tmp_path: Path) -> No
     record(lakes.make(tmp_path / "a/lake"), done=2, replace="new_file")
     shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
     (said,) = recover(str(tmp_path / "b/lake"), discard=True)
-    assert said.endswith("2 new file(s) taken back, no other file was touched")
+    assert said.endswith("2 new file(s) removed again, no other file was changed")
     check_whole(tmp_path / "b/lake", lakes.OLD)
 
 
@@ -518,7 +520,7 @@ def test_errors_of_the_file_system_in_our_words(
     with monkeypatch.context() as patched:
         fail(patched, method, lambda *arguments: True, code=code)
         fail(patched, "remove", lambda path: "probe" not in path, code=errno.EPERM)
-        with pytest.raises(StorageError, match=r"[Nn]othing was (begun|changed)") as raised:
+        with pytest.raises(StorageError, match=r"[Nn]othing was (started|changed)") as raised:
             lakes.merge(lake)
     assert os.strerror(code) in str(raised.value) and raised.value.errno == code
     assert lakes.fingerprint(lake) == before
@@ -541,7 +543,7 @@ def test_errors_of_the_file_system_for_those_who_look(
 ) -> None:
     lake = lakes.make(tmp_path / "lake")
     fail(monkeypatch, method, lambda *_: True, code=errno.EACCES)
-    with pytest.raises(StorageError, match=rf"{lake}: .*Permission denied.* Nothing was (begun|changed)") as raised:
+    with pytest.raises(StorageError, match=rf"{lake}: .*Permission denied.* Nothing was (started|changed)") as raised:
         LOOKS[look](str(lake))
     assert raised.value.errno == errno.EACCES
 

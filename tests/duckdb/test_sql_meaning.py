@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 import fsspeckit
+from fsspeckit.datasets.duckdb.version import library_version
 from fsspeckit.datasets.sql_text import MergeStatement, parse_statement
 
-pytestmark = pytest.mark.skipif(not hasattr(duckdb, "__version__") or duckdb.__version__ < "1.4", reason="no MERGE")
+pytestmark = pytest.mark.skipif(library_version() < (1, 4, 0), reason="this DuckDB has no MERGE")
 
 COLUMNS = ["id", "x", "ts", "n"]
 _names = itertools.count()

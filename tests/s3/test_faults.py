@@ -231,7 +231,7 @@ def test_uploads_that_a_lifecycle_rule_aborted(moto_bucket: Bucket, quick_lease:
             merge("duckdb", url)
     assert set(counted(moto_bucket.rows(prefix))) >= set(OLD)
     (said,) = fsspeckit.recover(url, discard=True)
-    assert said.startswith("gave up the commit") and said.endswith("new file(s) taken back, no other file was touched")
+    assert said.startswith("gave up the commit") and said.endswith("file(s) removed again, no other file was changed")
     assert counted(moto_bucket.rows(prefix)) == OLD
     assert moto_bucket.litter(prefix) == []
     assert merge("duckdb", url).updated == 5
@@ -255,7 +255,7 @@ def test_a_commit_that_is_given_up_while_its_writer_is_paused(
 
     with faulty(plan), pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_ATTEMPTS", 2)  # moto answers 500 to uploads that are gone
-        with pytest.raises(DatasetMergeError, match=r"was given up meanwhile.*None of its rows are there"):
+        with pytest.raises(DatasetMergeError, match=r"was discarded in the meantime.*None of its rows are there"):
             merge("pyarrow", url)
     assert said[0].startswith("gave up the commit")
     assert counted(moto_bucket.rows(prefix)) == OLD

@@ -94,7 +94,7 @@ def test_the_command_line(options: dict[str, Any], url: str, tmp_path: Path, mot
         ({"secret_access_key": "a-secret"}, 1, "access_key_id and secret_access_key together"),
         ({"allow_http": "a-secret"}, 1, "allow_http is true or false"),
         ({"lease": "a-secret"}, 1, "number of seconds"),
-        ({"endpoint": "a-secret"}, 1, "endpoint is no URL"),
+        ({"endpoint": "a-secret"}, 1, "endpoint is not a URL"),
         ({"sekret": "a-secret"}, 1, "Unknown storage option 'sekret'"),
         ({"": "a-secret"}, 2, "give it as key=value"),
     ],

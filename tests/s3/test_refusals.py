@@ -114,10 +114,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"endpiont": "x"}, "Unknown storage option 'endpiont' for s3://"),
     "half a key": ({"key": "AK"}, "access_key_id and secret_access_key together"),
     "plain http": ({"endpoint": "http://h:1"}, "http://h:1 is not encrypted"),
-    "no url": ({"endpoint": "h:1"}, "endpoint is no URL"),
+    "no url": ({"endpoint": "h:1"}, "endpoint is not a URL"),
     "switch": ({"allow_http": "perhaps"}, "allow_http is true or false"),
     "seconds": ({"lease": "long"}, "number of seconds"),
-    "keys in it": ({"endpoint": "https://me:word@h"}, "Credentials do not belong into the endpoint"),
+    "keys in it": ({"endpoint": "https://me:word@h"}, "Credentials do not belong in the endpoint"),
     "beat": ({"lease": 5, "heartbeat": 6}, "must be shorter than lease"),
 }
 

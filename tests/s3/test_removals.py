@@ -112,7 +112,7 @@ def _recorded(bucket: Bucket, prefix: str, swap: int) -> str:
 def test_to_discard_before_the_decision(moto_bucket: Bucket, quick_lease: Any, prefix: str) -> None:
     url = _recorded(moto_bucket, prefix, swap=6)
     (said,) = fsspeckit.recover(url, discard=True)
-    assert said.endswith(": 0 new file(s) taken back, no other file was touched")
+    assert said.endswith(": 0 new file(s) removed again, no other file was changed")
     assert seen(moto_bucket, prefix) == OLD and moto_bucket.litter(prefix) == []
 
 

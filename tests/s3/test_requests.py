@@ -42,6 +42,19 @@ def test_one_file_of_two_hundred(
     assert len(moto.requests) <= 30, "the ends of files are known by their ETags"
 
 
+def test_requests_of_a_rewritten_file(moto: Moto, moto_bucket: Bucket, prefix: str) -> None:
+    """docs/object-stores.md says what a merge costs: so many requests, and four for each file."""
+    url = moto_bucket.write(prefix, {name: FILES[name] for name in sorted(FILES)[:20]})
+    dataset_io("pyarrow").merge(pa.table({"id": [199], "x": ["new"]}), url, "update", ["id"])  # reads all footers
+    needed = []
+    for ids in ([55], [5, 25, 45, 65, 85]):
+        moto.requests.clear()
+        result = dataset_io("pyarrow").merge(pa.table({"id": ids, "x": ["new"] * len(ids)}), url, "update", ["id"])
+        assert len(result.rewritten_files) == len(ids)
+        needed.append(len(moto.requests))
+    assert needed[0] <= 25 and needed[1] <= 44, needed
+
+
 PLAN = """
 import sys, pyarrow as pa
 from fsspeckit.api import dataset_io
@@ -115,7 +128,7 @@ def test_ranges_of_one_object_are_of_one_version(moto_bucket: Bucket, prefix: st
         assert file.read(10) == b"a" * 10
         moto_bucket.put(f"{prefix}/f.parquet", b"b" * 3_000_000)
         file.seek(1_500_000)
-        with pytest.raises(ObjectChangedError, match="was changed or replaced meanwhile"):
+        with pytest.raises(ObjectChangedError, match="was changed or replaced in the meantime"):
             file.read(10)
     with location.storage.open_input(location.at("f.parquet")) as file, pytest.raises(ObjectChangedError):
         file.read(10)

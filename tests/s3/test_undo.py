@@ -47,7 +47,7 @@ def test_a_snapshot_without_a_commit(moto_bucket: Bucket, prefix: str) -> None:
 def test_a_commit_during_a_snapshot(moto_bucket: Bucket, prefix: str) -> None:
     url = moto_bucket.write(prefix, FILES)
     for change in (SOURCE, pa.table({"id": [500], "x": ["new"]})):
-        with pytest.raises(fsspeckit.TargetChangedError, match="a commit was made meanwhile"), fsspeckit.snapshot(url):
+        with pytest.raises(fsspeckit.TargetChangedError, match="a commit in the meantime"), fsspeckit.snapshot(url):
             merge(url, change, undoable=False)
 
 

@@ -97,7 +97,7 @@ def test_a_key_that_may_not_be_deleted(proxy: Proxy, bucket: Bucket, prefix: str
         return f"<DeleteResult>{error}</DeleteResult>"
 
     proxy.fault = fault
-    with pytest.raises(StorageError, match=r"cannot delete .*/probe-.*: AccessDenied No\. Nothing was begun"):
+    with pytest.raises(StorageError, match=r"cannot delete .*/probe-.*: AccessDenied No\. Nothing was started"):
         merge("pyarrow", url)
     assert len([asked for asked in proxy.asked if "delete" in asked.names]) == 1
 

@@ -97,7 +97,7 @@ def test_a_discarded_commit_cannot_be_completed_later(
     uploads = begun(bucket, prefix)
     assert len(uploads) == 7 and all(is_pending(bucket, upload) for upload in uploads)
     (said,) = fsspeckit.recover(url, discard=True)
-    assert said.endswith("0 new file(s) taken back, no other file was touched")
+    assert said.endswith("0 new file(s) removed again, no other file was changed")
     assert not any(is_pending(bucket, upload) for upload in uploads)
     assert counted(bucket.rows(prefix)) == OLD and bucket.litter(prefix) == []
     assert merge("duckdb", url).updated == 5
@@ -164,7 +164,7 @@ def test_a_file_that_another_program_wrote_meanwhile(
         assert "7 file(s) put in place, 5 removed" in said
         assert counted(bucket.rows(prefix)) == NEW
     else:
-        assert said.endswith("7 new file(s) taken back, no other file was touched")
+        assert said.endswith("7 new file(s) removed again, no other file was changed")
         rows = [row for name, table in FILES.items() if name != "f0.parquet" for row in table.to_pylist()]
         assert counted(bucket.rows(prefix)) == counted(rows + theirs.to_pylist())
     assert bucket.litter(prefix) == []
@@ -177,13 +177,13 @@ def test_a_new_file_that_another_program_replaced(proxy: Proxy, bucket: Bucket, 
     name = begun(bucket, prefix)[0]["Key"]
     bucket.put(name, b"theirs")
     proxy.fault = lambda asked: "404 NoSuchUpload" if asked.is_complete and asked.key == name else None
-    with pytest.raises(CommitUnfinishedError, match=r"other objects of its uploads.*6 bytes.*No file was removed"):
+    with pytest.raises(CommitUnfinishedError, match=r"uploads into different objects.*6 bytes.*No file was removed"):
         fsspeckit.recover(url)
     proxy.fault = None
     assert names(bucket, prefix) >= set(FILES)
     (said,) = fsspeckit.recover(url, discard=True)
-    assert "6 new file(s) taken back" in said and said.endswith(f"1 file(s) of other programs were kept, look at them: "
-                                                                f"s3://{bucket.name}/{name}")  # fmt: skip
+    assert "6 new file(s) removed again" in said
+    assert said.endswith(f"1 file(s) of other programs were kept, look at them: s3://{bucket.name}/{name}")
     assert bucket.get(name) == b"theirs"
     bucket.delete(name)
     assert counted(bucket.rows(prefix)) == OLD and bucket.litter(prefix) == []
@@ -293,10 +293,12 @@ def test_what_came_of_a_complete_is_looked_at(
         if wrong == "not done":
             assert fsspeckit.recover(url)[0].startswith("finished the commit")
         else:
-            with pytest.raises(CommitUnfinishedError, match=r"made other objects.*: 0 bytes.*No file was removed"):
+            with pytest.raises(
+                CommitUnfinishedError, match=r"uploads into different objects.*: 0 bytes.*No file was removed"
+            ):
                 fsspeckit.recover(url)
             (said,) = fsspeckit.recover(url, discard=True)
-            assert said.endswith("7 new file(s) taken back, no other file was touched")
+            assert said.endswith("7 new file(s) removed again, no other file was changed")
     proxy.fault = None
     assert counted(bucket.rows(prefix)) == (OLD if wrong == "empty object" else NEW)
     assert bucket.litter(prefix) == []

@@ -138,7 +138,7 @@ WRONG = {
     "number": ({"key": "id", "strategy": "upsert", "row_group_size": "x"}, "row_group_size is a number, not 'x'"),
     "stream": ({"key": "id", "strategy": "upsert", "stream": "s"}, "The option stream is for writeStream"),
     "duplicates": ({"key": "x", "strategy": "upsert"}, "DuplicateKeyError: The source has duplicate keys"),
-    "scratch": ({"scratch": "/no/folder"}, "ArgumentError: The option scratch is '/no/folder', which is no folder"),
+    "scratch": ({"scratch": "/no/folder"}, "ArgumentError: The option scratch is '/no/folder', which is not a folder"),
     "zone": ({"partition_timezone": "Mars"}, "partition_timezone is 'Mars', which is not a time zone"),
     "zone of the source": ({"source_timezone": "Mars"}, "source_timezone is 'Mars', which is not a time zone"),
     "column": ({"key": "no", "strategy": "upsert"}, "Key column ['no'] not found"),

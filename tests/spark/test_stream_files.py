@@ -35,7 +35,7 @@ def test_every_fourth_batch_compacts(spark: Any, io: SparkDatasetIO, tmp_path: P
     assert ids(lake) == list(range(90))
     write(frame(spark, 99), 8)
     assert ids(lake) == list(range(90)), "the record of the stream survives compactions"
-    with pytest.raises(fsspeckit.ArgumentError, match="compact_every is a number of batches, 1 or more, not 0"):
+    with pytest.raises(fsspeckit.ArgumentError, match="compact_every must be a number of batches, 1 or more, not 0"):
         io.foreach_batch(lake, ["id"], app_id="events", compact_every=0)
 
 
@@ -89,3 +89,15 @@ def test_the_data_source(spark: Any, tmp_path: Path, options: dict[str, str], fi
 def test_options_that_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(fsspeckit.ArgumentError, match=message):
         parse_write_options({"path": "lake", "key": "id", "strategy": "upsert", **options})
+
+
+def test_a_session_forgets_files_that_an_undo_removes(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", {f"f{n}.parquet": pa.table({"id": [n], "x": ["old"]}) for n in range(3)})
+    io.compact(lake, undoable=True)
+    cached = spark.read.parquet(lake).cache()
+    assert cached.count() == 3 and cached.inputFiles()[0].endswith(".fk" + cached.inputFiles()[0][-18:])
+    fsspeckit.undo(lake, engine="spark")
+    assert len(data_files(lake)) == 3 and cached.count() == 3
+    cached.unpersist()
+    with pytest.raises(fsspeckit.ArgumentError, match="Unknown engine 'sparkle'"):
+        fsspeckit.undo(lake, engine="sparkle")  # type: ignore[arg-type]

@@ -396,7 +396,7 @@ def demo(**options: Any) -> None:
 )
 @json_option
 def doctor(engines: tuple[str, ...], as_json: bool) -> None:
-    """Check Python, packages, Java, memory, the cache and every engine, with a small merge. Names a fix per problem."""
+    """Check Python, packages, Java, memory, the cache and every engine. Each problem comes with a fix."""
     from fsspeckit.cli.doctor import run
 
     run(engines or ENGINES, as_json)

@@ -53,7 +53,13 @@ class SqlCommand(Command):
     def _text(self) -> str:
         if (self.statement is None) == (self.file is None):
             raise click.UsageError("Give the statement, or a file that has it (-f FILE).")
-        return self.statement if self.file is None else self.file.read()  # type: ignore[return-value]
+        if self.statement is not None:
+            return self.statement
+        assert self.file is not None
+        try:
+            return self.file.read()
+        except UnicodeDecodeError:
+            raise click.UsageError(f"{self.file.name} is not text in UTF-8.") from None
 
     def _source(self, name: str, *, is_path: bool) -> Any:
         if name not in self.sources and not is_path:
@@ -70,7 +76,7 @@ def _named_sources(ctx: click.Context, parameter: click.Parameter, values: tuple
 
 _OPTIONS = [
     click.argument("statement", required=False),
-    click.option("-f", "--file", type=click.File(encoding="utf-8"), help="A file with the statement, or -."),
+    click.option("-f", "--file", type=click.File(encoding="utf-8-sig"), help="A file with the statement, or -."),
     click.option(
         "--source",
         "sources",

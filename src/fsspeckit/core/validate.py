@@ -253,5 +253,5 @@ def byte_size(argument: str, value: Any) -> int:
         unit = match[2].lower()
         size = int(float(match[1]) * (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]])
     if size is None or size < 1:
-        raise ArgumentError(f"{argument} is a size such as 256MB or 1GiB, or a number of bytes, not {value!r}.")
+        raise ArgumentError(f"{argument} must be a size such as 256MB or 1GiB, or a number of bytes, not {value!r}.")
     return size

@@ -40,20 +40,20 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
 def undoable(options: Mapping[str, Any]) -> bool:
     is_undoable = options.get("undoable", False)
     if not isinstance(is_undoable, bool):
-        raise ArgumentError(f"undoable is True or False, not {is_undoable!r}.")
+        raise ArgumentError(f"undoable must be True or False, not {is_undoable!r}.")
     return is_undoable
 
 
 def batch_interval(compact_every: Any) -> int | None:
     if compact_every is not None and (type(compact_every) is not int or compact_every < 1):
-        raise ArgumentError(f"compact_every is a number of batches, 1 or more, not {compact_every!r}.")
+        raise ArgumentError(f"compact_every must be a number of batches, 1 or more, not {compact_every!r}.")
     return compact_every
 
 
 def row_limit(options: Mapping[str, Any]) -> int | None:
     limit: Any = options.get("max_removed_rows")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise ArgumentError(f"max_removed_rows is a number of rows, 0 or more, not {limit!r}.")
+        raise ArgumentError(f"max_removed_rows must be a number of rows, 0 or more, not {limit!r}.")
     return limit
 
 
@@ -65,7 +65,7 @@ def layout(options: Mapping[str, Any]) -> WriteOptions:
 def timeout(options: Mapping[str, Any]) -> float:
     seconds: Any = options.get("lock_timeout", defaults.LOCK_TIMEOUT)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ArgumentError(f"lock_timeout is a number of seconds, 0 or more, not {seconds!r}.")
+        raise ArgumentError(f"lock_timeout must be a number of seconds, 0 or more, not {seconds!r}.")
     return seconds
 
 

@@ -204,7 +204,7 @@ def _rows(data: Sequence[Mapping[str, Any]]) -> pa.Table:
         missing = [name for name in names if name not in row]
         if missing:
             raise ArgumentError(
-                f"Row {number} of the source has no {missing}, and other rows have. Give every row every column, with "
+                f"Row {number} of the source has no {missing}, but other rows do. Give every row every column, with "
                 "None for null."
             )
     return pa.table({name: _column(name, [row[name] for row in data]) for name in names})
@@ -217,8 +217,8 @@ def _column(name: str, values: list[Any]) -> pa.Array:
         reason = str(error).rstrip(".")
     kinds = sorted({type(value).__name__ for value in values if value is not None})
     raise ArgumentError(
-        f"Column {name!r} of the source has no one type: its values are {', '.join(kinds)} ({reason}). Convert them, "
-        "or give a PyArrow table."
+        f"Column {name!r} of the source has no single type: its values are {', '.join(kinds)} ({reason}). Convert "
+        "them, or give a PyArrow table."
     )
 
 
@@ -226,7 +226,7 @@ def _iterated(data: Iterator[Any]) -> pa.RecordBatchReader:
     """An iterator of record batches or tables of one schema."""
     first = next(data, None)
     if first is None:
-        raise ArgumentError("The source is an iterator without a batch, and so without columns.")
+        raise ArgumentError("The source is an iterator without batches, so its columns are unknown.")
     if not isinstance(first, (pa.RecordBatch, pa.Table)):
         raise ArgumentError(
             f"Cannot read a source that iterates over {type(first).__name__}. Give an iterator of PyArrow record "

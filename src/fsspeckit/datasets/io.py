@@ -10,13 +10,22 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 import pyarrow as pa
 
 from fsspeckit.core import compact as compaction
+from fsspeckit.core import defaults, validate
 from fsspeckit.core import merge as core
-from fsspeckit.core import validate
+from fsspeckit.core.commit import undo as undoing
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy
-from fsspeckit.core.reports import CompactPlan, CompactResult, MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core.reports import (
+    CompactPlan,
+    CompactResult,
+    MergePlan,
+    MergeResult,
+    UndoResult,
+    WritePlan,
+    WriteResult,
+)
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.arguments import (
     check_used,
@@ -197,23 +206,20 @@ class DatasetIO(Generic[Frame]):
         request = replace(request, key_columns=(), filters=filters, must_exist=True)
         return pa.table({"none": pa.nulls(0)}), request
 
-    def compact(self, path: str, **options: Unpack[CompactOptions]) -> CompactResult:
-        """Join small files, cut large ones and encode small row groups again. Rows do not change.
-
-        Args:
-            path: a directory of Parquet files, which must exist.
-            target_size: about the size of a file, in bytes or as text: `256MB` (default), `1GiB`.
-            sort_by: columns to sort the rows of each partition by.
-            partitions: only these partitions: `[{"day": "2026-01-01"}]`.
-            lock_timeout: seconds to wait for another writer.
-            undoable: keep the old files, so that `fsspeckit.undo` can put them back. The compaction is then one commit.
-        """
+    def compact(self, path: Path, **options: Unpack[CompactOptions]) -> CompactResult:
+        """Join small files, cut large ones and encode small row groups again, as `fsspeckit.compact` does."""
         check_known("compact", options, CompactOptions)
         request, location = compact_request(options), self._locate(path)
         with self._running("merge", location) as engine:
             return compaction.compact(engine, location, request)
 
-    def plan_compact(self, path: str, **options: Unpack[CompactOptions]) -> CompactPlan:
+    def undo(self, path: Path, lock_timeout: float = defaults.LOCK_TIMEOUT) -> UndoResult:
+        """Put back what the last commit with `undoable=True` replaced or removed, as `fsspeckit.undo` does."""
+        location = self._locate(path)
+        with self._running("merge", location):
+            return undoing.undo(location, lock_timeout)
+
+    def plan_compact(self, path: Path, **options: Unpack[CompactOptions]) -> CompactPlan:
         """Describe what `compact` would do, and change nothing."""
         check_known("plan_compact", options, CompactOptions)
         request, location = compact_request(options), self._locate(path)

@@ -32,5 +32,5 @@ def schema_changes(
     if max_bytes is None:
         max_bytes = defaults.EVOLVE_MAX_BYTES
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
-        raise ArgumentError(f"evolve_max_bytes is a number of bytes, 0 or more, not {max_bytes!r}.")
+        raise ArgumentError(f"evolve_max_bytes must be a number of bytes, 0 or more, not {max_bytes!r}.")
     return SchemaChanges(evolve, options.get("evolve_files") != "touched", max_bytes, only_columns)

@@ -17,6 +17,7 @@ from fsspeckit.datasets.conditions import Conditions, Dialect, first_line, liter
 
 Filters = list[list[tuple[str, str, Any]]]
 
+_TOO_DEEP = "The statement has too many conditions. Write x IN (…) instead of many ORs, or delete by keys from a file."
 _ONLY = "Write MERGE INTO or DELETE FROM."
 _WAYS_OUT = {
     "insert": "Append rows by fsspeckit.write_dataset(data, path).",
@@ -71,6 +72,8 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
         statements = [tree for tree in parse(text, read=Dialect) if tree is not None]
     except errors.SqlglotError as error:
         raise ArgumentError(f"The statement is not understood: {first_line(error)}{_hint(text)}") from None
+    except RecursionError:
+        raise ArgumentError(_TOO_DEEP) from None
     if len(statements) != 1:
         raise ArgumentError(f"Give one statement, not {len(statements)}.")
     tree = statements[0]
@@ -80,6 +83,8 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
         statement = _merge(tree) if type(tree) is exp.Merge else _delete(tree)
     except ArgumentError as error:
         raise ArgumentError(f"{error}{_hint(text)}") from None
+    except RecursionError:
+        raise ArgumentError(_TOO_DEEP) from None
     _check_nothing_lost(text, tree)
     return statement
 
@@ -87,7 +92,7 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
 def _hint(text: str) -> str:
     words = " ".join(text.upper().split())
     if "WITH SCHEMA EVOLUTION" in words:
-        return " Leave WITH SCHEMA EVOLUTION out, and pass on_schema_change='evolve'."
+        return " Leave out WITH SCHEMA EVOLUTION, and pass on_schema_change='evolve'."
     if "BY NAME" in words or "BY POSITION" in words:
         return " Write UPDATE SET * and INSERT *: columns are always matched by name."
     return ""

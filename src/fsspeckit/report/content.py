@@ -9,6 +9,7 @@ from datetime import datetime
 from fsspeckit.core.reports import (
     CompactPlan,
     CompactResult,
+    FilePlan,
     KeyMap,
     MergeFileMetadata,
     MergePlan,
@@ -130,15 +131,23 @@ def _of_plan(plan: MergePlan, target: str) -> Content:
                 f.action,
                 f.rows,
                 f.bytes,
-                f"{f.reason}; {count(f.scanned_row_groups)} of {count(f.row_groups, 'row group')} read"
-                if f.scanned_row_groups
-                else f.reason,
+                _reason(f),
                 (("updated", f.updated_rows), ("deleted", f.deleted_rows), ("skipped", f.skipped_rows)),
             )
             for f in plan.files
         ),
         key_map=plan.key_map,
     )
+
+
+def _reason(file: FilePlan) -> str:
+    changed = getattr(file, "changed_rows", None)
+    parts = [file.reason]
+    if changed is not None and changed != file.updated_rows:
+        parts.append(f"{count(changed)} with other values")
+    if file.scanned_row_groups:
+        parts.append(f"{count(file.scanned_row_groups)} of {count(file.row_groups, 'row group')} read")
+    return "; ".join(parts)
 
 
 def _columns(plan: MergePlan) -> list[str]:
@@ -185,17 +194,19 @@ def _files(files: Iterable[MergeFileMetadata], removed: Iterable[str]) -> tuple[
 
 
 def _tiles(report: MergePlan | MergeResult) -> tuple[tuple[str, str, str], ...]:
-    changed = getattr(report, "changed", None)
+    changed, writes = getattr(report, "changed", None), report.strategy != "delete"
+    removed = len(report.removed_files) if isinstance(report, MergeResult) else 0
     shown = [
-        ("updated", "updated", report.updated, True),
-        ("inserted", "inserted", report.inserted, True),
-        ("deleted", "deleted", report.deleted, bool(report.deleted)),
+        ("updated", "updated", report.updated, writes),
+        ("inserted", "inserted", report.inserted, writes),
+        ("deleted", "deleted", report.deleted, bool(report.deleted) or not writes),
         ("moved", "of them moved", report.moved, bool(report.moved)),
         ("skipped", "skipped as older", report.skipped, bool(report.skipped)),
         ("changed", "with other values", changed or 0, changed is not None and changed != report.updated),
-        ("source_count", "in the source", report.source_count, report.strategy != "delete" or report.source_count > 0),
+        ("source_count", "in the source", report.source_count, writes or report.source_count > 0),
         ("target_count_before", "rows before", report.target_count_before, True),
         ("target_count_after", "rows after", report.target_count_after, True),
+        ("removed_files", "files removed", removed, bool(removed)),
     ]
     return tuple((name, word, count(number)) for name, word, number, there in shown if there)
 

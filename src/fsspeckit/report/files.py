@@ -15,10 +15,8 @@ from fsspeckit.report.summary import LABELS, count, relative, size
 MAX_FILES = 500
 
 
-def file_list(files: Sequence[PageFile], key_map: KeyMap | None, target: str) -> list[Element]:
-    """A heading, the controls, and the files by folder; those that change come first if there are too many."""
-    if not files:
-        return []
+def file_list(files: Sequence[PageFile], key_map: KeyMap | None, target: str) -> Element:
+    """The files by folder; if there are too many, those that change first."""
     first = sorted(range(len(files)), key=lambda n: files[n].action not in CHANGES)[:MAX_FILES]
     listed = sorted(
         (files[n] for n in first), key=lambda f: (posixpath.dirname(f.path), f.action not in CHANGES, f.path)
@@ -72,7 +70,7 @@ def file_list(files: Sequence[PageFile], key_map: KeyMap | None, target: str) ->
             add(body, el("tr", head, class_="folder-row", data_folder=folder))
             current = folder
         add(body, _row(file, shown, place, folder, key_map, scale, target))
-    return [el("h2", "Files"), add(made, body)]
+    return add(made, body)
 
 
 NUMERIC = ("changed rows", "rows", "size")

@@ -21,7 +21,7 @@ from fsspeckit.report.content import TOP, Content, PageReport, PageTable, Record
 from fsspeckit.report.elements import Child, Element, add, el, markup, table
 from fsspeckit.report.files import file_list
 from fsspeckit.report.key_map import draw
-from fsspeckit.report.summary import Group, count, share, size
+from fsspeckit.report.summary import LABELS, count, share, size
 
 _ENGINE_PACKAGES = {"duckdb": "duckdb", "spark": "pyspark"}
 
@@ -34,10 +34,13 @@ def page(report: PageReport, target: str, record: Record | None = None) -> str:
     add(main, *_head(content), _record(report, content, record or Record()))
     add(main, *(el("p", notice, class_="notice") for notice in content.notices))
     add(main, *_places(content.places), *_shares(content), *_phases(content.phases))
-    add(main, *_map(content, target))
+    drawn = _map(content, target)
+    add(main, *drawn)
     for shown in content.tables:
         add(main, *_small_table(shown))
-    add(main, *file_list(content.files, content.key_map, target))
+    if content.files:
+        listed = file_list(content.files, content.key_map, target)
+        add(main, el("h2", "Files"), None if drawn else _controls(content), listed)
     style, script = _asset("page.css"), _asset("page.js")
     title = markup(el("title", f"{content.state.split(' ')[0]}: {content.title}"))
     rules = {"style-src": _hash(style), "script-src": _hash(script)}
@@ -122,7 +125,7 @@ def _places(places: Sequence[tuple[str, str, str]]) -> list[Element]:
     left = f", the first {count(MAX_PLACES)} of {count(len(places))}" if len(places) > MAX_PLACES else ""
     return [
         el("h2", "New files and partitions"),
-        table(f"Folders that gain or lose files{left}", ("folder", "rows", ""), rows, (1,), "cards"),
+        table(f"Folders that gain or lose files{left}", ("folder", "rows", ""), rows, (1,), "cards narrow"),
     ]
 
 
@@ -135,7 +138,8 @@ def _shares(content: Content) -> list[Element]:
         return []
     total = sum(g.bytes for g in groups)
     rows = [
-        (_action(g), count(g.files), count(g.rows), size(g.bytes), share(g.bytes, total), g.meaning) for g in groups
+        (_action(g.name, g.label), count(g.files), count(g.rows), size(g.bytes), share(g.bytes, total), g.meaning)
+        for g in groups
     ]
     heads = ("action", "files", "rows", "size", "of all bytes", "meaning")
     return [
@@ -146,8 +150,8 @@ def _shares(content: Content) -> list[Element]:
     ]
 
 
-def _action(group: Group) -> Element:
-    return el("span", el("span", class_=f"dot a-{group.name}"), group.label, class_="action")
+def _action(name: str, label: str) -> Element:
+    return el("span", el("span", class_=f"dot a-{name}"), label, class_="action")
 
 
 def _bar(label: str, parts: Sequence[tuple[str, float, str]]) -> Element:
@@ -171,9 +175,9 @@ def _phases(phases: Mapping[str, float]) -> list[Element]:
     if not phases:
         return []
     words = [(name, seconds, f"{name} {seconds:.2f} s") for name, seconds in phases.items()]
-    parts = [(f"p{number}", seconds, text) for number, (_, seconds, text) in enumerate(words)]
+    parts = [(f"p{number % 7}", seconds, text) for number, (_, seconds, text) in enumerate(words)]
     legend = [
-        el("li", el("span", class_=f"dot p{number}"), f"{name} ", el("b", f"{seconds:.2f} s"))
+        el("li", el("span", class_=f"dot p{number % 7}"), f"{name} ", el("b", f"{seconds:.2f} s"))
         for number, (name, seconds, _) in enumerate(words)
     ]
     return [
@@ -187,15 +191,16 @@ def _map(content: Content, target: str) -> list[Element]:
     """The map of key ranges, below the controls for it and for the list of files."""
     new_rows = {"" if folder == TOP else folder: rows for folder, rows, _ in content.places if rows}
     drawn = draw(content.files, content.key_map, target, new_rows) if content.key_map is not None else None
-    controls = [_controls(content)] if content.files else []
-    return controls if drawn is None else [el("h2", "Map of the data set"), *controls, drawn]
+    return [] if drawn is None else [el("h2", "Map of the data set"), _controls(content), drawn]
 
 
 def _controls(content: Content) -> Element:
     """Hidden until the script works."""
+    present = {f.action for f in content.files}
+    labels = [(name, label) for name, label in LABELS.items() if name in present]
     boxes = [
-        el("label", el("input", type="checkbox", checked="", value=g.name), *_action(g), class_="chip")
-        for g in content.groups
+        el("label", el("input", type="checkbox", checked="", value=name), *_action(name, label), class_="chip")
+        for name, label in labels
     ]
     text = el("input", type="search", placeholder="Filter by path or reason", aria_label="Filter by path or reason")
     return el("div", text, *boxes, el("output", ""), class_="controls", hidden="")

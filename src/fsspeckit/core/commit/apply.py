@@ -133,7 +133,7 @@ class ApplyJournal:
                 self.location.storage.remove(path)
                 self.location.storage.sync_folder(posixpath.dirname(path))
             self._remove_folders()
-            return f"{len(placed)} new file(s) taken back, no other file was touched"
+            return f"{len(placed)} new file(s) removed again, no other file was changed"
         changed = set[str]()
         self._remove_empty_partitions(removed, changed)
         for folder in sorted(changed):
@@ -257,7 +257,7 @@ def _partition_folders(folder: str) -> Iterator[str]:
 
 
 def folder_moved(location: DiskLocation) -> OSError:
-    return OSError(errno.ESTALE, "the folder was moved or replaced meanwhile", location.root)
+    return OSError(errno.ESTALE, "the folder was moved or replaced in the meantime", location.root)
 
 
 def _state_text(state: State | FileInfo | None) -> str:

@@ -39,7 +39,7 @@ __all__ = ["plan_folder", "reading", "records", "recover", "unfinished", "writin
 
 _NO_SPACE = "New files are staged beside the data set before they replace old ones; make room for them."
 _NO_LOCKS = (
-    "The file system does not lock folders, so that two writers could not be kept apart. Mount it with locks (NFS: "
+    "The file system cannot lock folders, so two writers could not be kept apart. Mount it with locks (NFS: "
     "version 4, or without nolock), or merge on the machine that has the disk."
 )
 _STALE = "The server has forgotten the folder or file (a stale NFS handle): try again, or remount it."
@@ -101,7 +101,7 @@ def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Calla
     process = os.getpid()
     with contextlib.ExitStack() as stack:
         try:
-            with storage_errors(f"Cannot lock {location.shown}", "lock", _ADVICE, "Nothing was begun."):
+            with storage_errors(f"Cannot lock {location.shown}", "lock", _ADVICE, "Nothing was started."):
                 locks = _locks(location)
                 check_plain(location)
                 _refuse_own_snapshot(location, locks)
@@ -133,7 +133,7 @@ def _refuse_own_snapshot(location: DiskLocation, locks: Locks) -> None:
     if locks.has_own_snapshot(location.root):
         raise DatasetLockedError(
             f"This thread reads a snapshot of {location.shown}, and a commit would wait for its end forever. Write "
-            "after the `with fsspeckit.snapshot(…)` block. Nothing was begun.",
+            "after the `with fsspeckit.snapshot(…)` block. Nothing was started.",
             operation="lock",
         )
 
@@ -146,7 +146,7 @@ def _remove_empty(location: DiskLocation, folders: Sequence[str]) -> None:
 
 def _make_root(location: DiskLocation) -> list[str]:
     refuse_pattern(location)
-    with storage_errors(f"Cannot create {location.shown}", "stage", outcome="Nothing was begun."):
+    with storage_errors(f"Cannot create {location.shown}", "stage", outcome="Nothing was started."):
         made = location.storage.make_folder(location.root)
         for folder in made:
             location.storage.sync_folder(posixpath.dirname(folder))

@@ -146,7 +146,7 @@ class Finisher:
             store_undo.remove_kept(self.location, self.objects, version.head.session)
         self._free(version, given_up=True)
         session, count = version.head.session, len(placed)
-        text = f"gave up the commit {session}: {count} new file(s) taken back, no other file was touched"
+        text = f"gave up the commit {session}: {count} new file(s) removed again, no other file was changed"
         return FinishedCommit(text + self._kept_text([path for path in entries if path not in placed]), given_up=True)
 
     def _kept_text(self, paths: list[str]) -> str:
@@ -172,7 +172,7 @@ class Finisher:
                 is_decided = current.head.session == version.head.session and current.head.journal is not None
                 return current if is_decided else None
             self.runtime.sleep(pause)
-        raise UnansweredError(f"{self.objects.place}/{self._head_key} cannot be written; no answer came")
+        raise UnansweredError(f"{self.objects.place}/{self._head_key} cannot be written; the store did not answer")
 
     def leftovers(self, session: str | None = None) -> Leftovers:
         """What sessions left, or one of them. To remove leftovers safely, list them before the head is read."""
@@ -283,7 +283,7 @@ class Finisher:
             f"{len(missing)} of its uploads are gone: {', '.join(names[:5])}. Another program, a lifecycle rule or the "
             "store itself aborted them (give such rules more days than a commit may wait)"
             if missing
-            else f"the store made other objects of its uploads: {'; '.join(wrong[:5])}"
+            else f"the store turned its uploads into different objects: {'; '.join(wrong[:5])}"
         )
         return CommitUnfinishedError(
             f"A commit to {self.location.shown} is recorded, but {cause}. No file was removed. Run `fsspeckit recover "

@@ -188,7 +188,7 @@ def _last_commit(head: Head | None) -> tuple[str, str] | None:
 
 def _parse(raw: Mapping[str, Any]) -> Head:
     if raw["format"] != _FORMAT:
-        raise ValueError(f"unknown format {raw['format']!r}, maybe of a newer version of fsspeckit")
+        raise ValueError(f"unknown format {raw['format']!r}, perhaps written by a newer version of fsspeckit")
     if raw["state"] not in get_args(State):
         raise ValueError(f"unknown state {raw['state']!r}")
     journal = _journal(raw["journal"]) if raw["state"] not in ("free", "leased") else None

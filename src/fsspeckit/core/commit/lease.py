@@ -85,7 +85,7 @@ class Lease:
             outcome = self._read_outcome(state)
             if outcome is not None:
                 return "unknown" if answer_lost and outcome == "lost" else outcome
-        raise UnansweredError(f"{self.objects.place}/{self.key} cannot be written; no answer came")
+        raise UnansweredError(f"{self.objects.place}/{self.key} cannot be written; the store did not answer")
 
     def _read_outcome(self, state: State) -> Outcome | None:
         """The outcome of a PUT that was refused or not answered, read from the head. `None`: send it again."""

@@ -77,7 +77,7 @@ def _noticing_changes(location: Location, writers: Writers, infos: tuple[FileInf
 
 def _changed(location: Location, change: str) -> TargetChangedError:
     return TargetChangedError(
-        f"{location.shown} changed while it was read: {change}. What was read may be of two versions; read again.",
+        f"{location.shown} changed while it was read: {change}. The rows may come from two versions; read again.",
         operation="read",
     )
 
@@ -85,6 +85,6 @@ def _changed(location: Location, change: str) -> TargetChangedError:
 def _change_since(location: Location, writers: Writers, infos: tuple[FileInfo, ...]) -> str | None:
     """What changed of the files that a reader listed. New files are no change."""
     if writers.have_committed is not None:
-        return "a commit was made meanwhile" if writers.have_committed() else None
+        return "there was a commit in the meantime" if writers.have_committed() else None
     changed, _ = changes_since(location, infos)
     return "; ".join(changed[:5]) or None

@@ -77,7 +77,7 @@ def check_unchanged(location: Location, expected: Sequence[FileInfo]) -> None:
     if changed or new:
         raise TargetChangedError(
             f"The target changed while the merge was running: {'; '.join([*changed, *new][:5])}. Another program "
-            "writes here without our lock. Nothing was changed; try again when it is done.",
+            "is writing here without fsspeckit's lock. Nothing was changed; try again when it is done.",
             operation="commit",
         )
 

@@ -109,7 +109,7 @@ def plan_folder(location: StoreLocation) -> str | None:
 
 
 def _lock_errors(location: StoreLocation) -> contextlib.AbstractContextManager[None]:
-    return storage_errors(f"Cannot lock {location.shown}", "lock", outcome="Nothing was begun.")
+    return storage_errors(f"Cannot lock {location.shown}", "lock", outcome="Nothing was started.")
 
 
 def _lease_lost(location: StoreLocation) -> DatasetLockedError:
@@ -334,7 +334,7 @@ class StoreSession:
             raise
         except OSError as error:
             raise self._commit_unknown(str(error)) from error
-        raise self._commit_unknown("another writer has come since")
+        raise self._commit_unknown("another writer has started since")
 
     def _commit_unknown(self, cause: str) -> CommitUnfinishedError:
         return CommitUnfinishedError(
@@ -360,8 +360,8 @@ class StoreSession:
         is_ours = version.head.session == self.lease.session and version.head.journal is not None
         if finisher.finish_commit(version).given_up if is_ours else self.lease.session in version.head.given_up:
             raise DatasetMergeError(
-                f"The commit to {self.location.shown} was given up meanwhile by `fsspeckit recover --discard`. None of "
-                "its rows are there.",
+                f"The commit to {self.location.shown} was discarded in the meantime by `fsspeckit recover --discard`. "
+                "None of its rows are there.",
                 operation="commit",
             )
 

@@ -59,7 +59,7 @@ def history(
     """The commits that can be undone, one after the other, the last one first. With limits, others are dropped."""
     age = None if older_than is None else _seconds(older_than)
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
-        raise ArgumentError(f"keep is a number of commits, 0 or more, not {keep!r}.")
+        raise ArgumentError(f"keep must be a number of commits, 0 or more, not {keep!r}.")
     if keep is not None or age is not None:
         with writing(location, lock_timeout) as session:
             kept = session.records()
@@ -119,5 +119,5 @@ def _seconds(age: str | float | timedelta) -> float:
         return float(age)
     match = _AGE.fullmatch(age.strip()) if isinstance(age, str) else None
     if match is None:
-        raise ArgumentError(f"older_than is an age such as '7d', '12h' or '30m', or a timedelta, not {age!r}.")
+        raise ArgumentError(f"older_than must be an age such as '7d', '12h' or '30m', or a timedelta, not {age!r}.")
     return float(match[1]) * _SECONDS[match[2]]

@@ -18,7 +18,7 @@ from fsspeckit.core.errors import UnreadableFileError
 from fsspeckit.core.model import FileInfo, Footer, RowGroup
 from fsspeckit.core.parallel import cached_property, chunked_map, parallel_map
 from fsspeckit.core.parquet.footer_batch import FooterBatch
-from fsspeckit.core.parquet.footer_checks import check_chunks, check_flat_chunks
+from fsspeckit.core.parquet.footer_checks import check_chunks, check_flat_chunks, check_not_encrypted
 from fsspeckit.core.parquet.footer_io import bytes_after_row_groups, bytes_before_row_groups, footer_of, tail_bytes
 from fsspeckit.core.parquet.reader import arrow_schema, check_counts, open_parquet, reading, unreadable
 from fsspeckit.core.parquet.schema import int96_columns, leaf_indexes
@@ -194,6 +194,7 @@ def _parse(
 ) -> Footer:
     raw, file = end.footer, pq.ParquetFile(pa.BufferReader(end.tail))  # it reads no pages
     metadata = file.metadata
+    check_not_encrypted(raw, metadata)
     check_counts(metadata)
     template = templates.find(raw, metadata) or templates.add(raw, arrow_schema(file, end.tail), metadata)
     checked = check_chunks(raw, metadata.schema) if all_chunks or columns is None else None

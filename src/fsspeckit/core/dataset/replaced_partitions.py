@@ -84,8 +84,8 @@ def _partition_of_file(partitions: PartitionMap, footer: Footer) -> Partition | 
         if isinstance(value, Unreadable):
             raise ArgumentError(
                 f"Partition column {column!r} of the source is {dtype}, and the folder "
-                f"{posixpath.dirname(footer.path)!r} is no such value, so it is unknown whether it is replaced. Give "
-                "the column as text, or rename the folder."
+                f"{posixpath.dirname(footer.path)!r} is not such a value, so it is unknown whether it is replaced. "
+                "Give the column as text, or rename the folder."
             )
     return values
 
@@ -113,7 +113,7 @@ def _values(partitions: PartitionMap, named: Mapping[str, Any]) -> Named:
     unknown = [name for name in named if name not in types]
     if unknown:
         raise ArgumentError(
-            f"partitions names {unknown}, which are no partition columns. The data set is partitioned by "
+            f"partitions names {unknown}, which are not partition columns. The data set is partitioned by "
             f"{list(partitions.columns)}."
         )
     return {name: _value(name, value, types[name], partitions.zone) for name, value in named.items()}
@@ -122,7 +122,7 @@ def _values(partitions: PartitionMap, named: Mapping[str, Any]) -> Named:
 def _value(column: str, given: Any, dtype: pa.DataType, zone: str) -> Any:
     if given is None:
         return None
-    wrong = ArgumentError(f"partitions names {column}={given!r}, which is no value of the column's type {dtype}.")
+    wrong = ArgumentError(f"partitions names {column}={given!r}, which is not a value of the column's type {dtype}.")
     if given == "":
         raise ArgumentError(f"partitions names {column}='', which no folder can hold. None names the null partition.")
     if isinstance(given, str):

@@ -254,7 +254,7 @@ def _check_folders(name: str, dtype: pa.DataType, target: Target, zone: str) -> 
             folder = posixpath.dirname(info.path)
             raise ArgumentError(
                 f"The filter compares partition column {name!r} with values of type {dtype}, and the folder {folder!r} "
-                f"is no such value. Compare with text ({name} = '…'), or rename the folder."
+                f"is not such a value. Compare with text ({name} = '…'), or rename the folder."
             )
         checked.add(text)
 
@@ -268,8 +268,8 @@ class _Converter:
     def condition(self, name: str, operator: str, given: Sequence[Any]) -> Condition:
         if operator in ("<", "<=", ">", ">=") and any(isinstance(g, numbers.Number) and g != g for g in given):
             raise ArgumentError(
-                f"The filter compares column {name!r} by {operator} with NaN, which a computation gives by mistake: as "
-                "the greatest value it would select all rows or none. Name a number; = and != find NaN."
+                f"The filter compares column {name!r} by {operator} with NaN, which is usually a mistake: "
+                "as the greatest value it would select all rows or none. Name a number; = and != find NaN."
             )
         literals = sorted((self._literal(name, g) for g in given), key=lambda literal: literal.rank)
         return Condition(name, operator, tuple(literals), self.types[name])

@@ -143,7 +143,7 @@ def copyable_chunks(footer: thrift.Struct, end: int, flat: Collection[int]) -> l
         chunks = [_checked(entry, end) for entry in thrift.structs(group, RowGroup.COLUMNS)]
         rows = thrift.field(group, RowGroup.NUM_ROWS, thrift.I64)
         if any(thrift.field(chunks[leaf].metadata, ColumnMetaData.NUM_VALUES, thrift.I64) != rows for leaf in flat):
-            raise NotSpliceable(f"A flat column has not one value for each of the {rows} rows of its row group")
+            raise NotSpliceable(f"A flat column does not have one value for each of the {rows} rows of its row group")
         groups.append(chunks)
     _check_apart([chunk for chunks in groups for chunk in chunks if chunk.size])
     return groups

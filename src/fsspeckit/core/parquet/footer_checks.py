@@ -1,7 +1,8 @@
 """Check a raw footer before PyArrow reads a column chunk from it.
 
 PyArrow ends the process (all seen): `row_group(i).column(j)` if the chunk's level histograms do not fit its schema,
-`compression` for a codec that does not exist, `statistics` for another physical type or for bounds of too few bytes.
+`compression` for a codec that does not exist, `statistics` for another physical type or for bounds of too few bytes;
+anything of an encrypted column in a file with a readable footer.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ _SIGNED = ("BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE")
 _CODECS = frozenset(codec.value for codec in Codec)
 _TYPES = {dtype.value: dtype.name for dtype in Type}
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
+
+
+def check_not_encrypted(footer: bytes, metadata: pq.FileMetaData) -> None:
+    """Refuse a file with encrypted columns and a readable footer, which a signature follows."""
+    if len(footer) != metadata.serialized_size and FileMetaData.ENCRYPTION_ALGORITHM in thrift.decode(footer):
+        raise thrift.CorruptFile("some of its columns are encrypted")
 
 
 def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> frozenset[int]:

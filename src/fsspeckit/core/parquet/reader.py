@@ -37,8 +37,9 @@ def reading(location: Location, path: str) -> Iterator[None]:
         raise unreadable(location, path, error) from error
 
 
-# Of PyArrow, about files that end otherwise than Parquet files do.
+# Words of PyArrow, about files that end otherwise than Parquet files do, and about encrypted ones.
 _NOT_PARQUET = ("magic bytes not found", "file size is 0 bytes", "smaller than the minimum file footer")
+_ENCRYPTED = ("encrypted metadata", "Cannot decrypt", "FileDecryption is not", "columns are encrypted")
 
 
 def unreadable(location: Location, path: str, why: object) -> DatasetMergeError:
@@ -50,6 +51,9 @@ def unreadable(location: Location, path: str, why: object) -> DatasetMergeError:
     reason = str(why).strip().rstrip(".")
     if any(words in reason for words in _NOT_PARQUET):
         reason = "it is not a Parquet file, or its end is missing"
+    if any(words in reason for words in _ENCRYPTED):
+        what, way_out = "", "Store it without Parquet's encryption, or take it out of the data set"
+        reason = f"it is encrypted, and fsspeckit has no keys ({reason})"
     return UnreadableFileError(
         f"Cannot read {location.show(path)}{what}: {reason}. {way_out}; nothing was changed.",
         operation="read",

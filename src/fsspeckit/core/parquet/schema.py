@@ -78,7 +78,7 @@ def leaf_elements(elements: list[thrift.Struct]) -> list[LeafElement]:
 
     def visit(position: int, parents: list[bytes], definition: int, repetition: int) -> int:
         if position >= len(elements) or len(parents) > _MAX_DEPTH:
-            raise thrift.CorruptFile("its schema is no tree")
+            raise thrift.CorruptFile("its schema is not a tree")
         element, path = elements[position], parents
         children = thrift.field(element, SchemaElement.NUM_CHILDREN, thrift.I32, default=0)
         if position:

@@ -99,7 +99,7 @@ class Access:
     def __post_init__(self) -> None:
         options = self.storage_options
         if options is not None and not isinstance(options, Mapping):
-            raise ArgumentError(f"storage_options are a mapping of names to values, not {type(options).__name__}.")
+            raise ArgumentError(f"storage_options must be a mapping of names to values, not {type(options).__name__}.")
         if options and self.filesystem is not None:
             raise ArgumentError("A file system knows its own options: give filesystem= or storage_options=, not both.")
 
@@ -186,7 +186,7 @@ def in_bucket(scheme: str, path: str, connect: Callable[[str, str], StoreStorage
         raise ArgumentError(f"{scheme}:{path} names no bucket. Write {scheme}://bucket/folder.")
     if "@" in bucket or ":" in bucket:
         raise ArgumentError(
-            f"Credentials and ports do not belong into the path {scheme}://…; give them as storage_options."
+            f"Credentials and ports do not belong in the path {scheme}://…; give them as storage_options."
         )
     url, root = f"{scheme}://{bucket}/{key.strip('/')}", key.strip("/")
     if not root:
@@ -217,7 +217,7 @@ def _refused(url: str, storage_options: Mapping[str, Any] | None) -> NoReturn:
     mounted = f" (on Databricks /dbfs/{url.partition(':')[2].lstrip('/')})" if scheme == "dbfs" else ""
     raise ArgumentError(
         f"Cannot reach {url}: {scheme}: is not supported. Use a path that is mounted on this machine{mounted}, or give "
-        f"the file system that it is in by filesystem=. A local path that begins like this is written ./{url}"
+        f"the file system that it is in by filesystem=. Write a local path that begins like this as ./{url}"
     )
 
 
@@ -251,7 +251,7 @@ def not_utf8_advice() -> str:
     if encoding == "utf-8":
         return "Rename it."
     return (
-        f"This Python takes file names for {encoding}. Run it with PYTHONUTF8=1, or in a UTF-8 locale (LC_ALL=C.UTF-8)."
+        f"This Python treats file names as {encoding}. Run it with PYTHONUTF8=1, or in a UTF-8 locale (LC_ALL=C.UTF-8)."
     )
 
 

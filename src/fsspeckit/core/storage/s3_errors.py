@@ -64,7 +64,7 @@ def to_store_error(error: Exception, where: str, endpoint: str) -> StoreError:
     if isinstance(error, FileNotFoundError) or code in ("NoSuchKey", "NoSuchUpload", "404"):
         return MissingError(message)
     if isinstance(error, obstore.exceptions.PreconditionError) or code == "PreconditionFailed":
-        return ObjectChangedError(f"{where} was changed or replaced meanwhile")
+        return ObjectChangedError(f"{where} was changed or replaced in the meantime")
     denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status_of(error) in (401, 403) or code in (*_REFUSED, *_EXPIRED):
         return RefusedError(message)

@@ -56,9 +56,9 @@ class S3Options:
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ArgumentError("storage_options need access_key_id and secret_access_key together, or neither.")
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
-            raise ArgumentError("The storage option endpoint is no URL. Write https://host or http://host:port.")
+            raise ArgumentError("The storage option endpoint is not a URL. Write https://host or http://host:port.")
         if self.endpoint is not None and "@" in self.endpoint:
-            raise ArgumentError("Credentials do not belong into the endpoint; they are storage options of their own.")
+            raise ArgumentError("Credentials do not belong in the endpoint; they are storage options of their own.")
         if self.endpoint is not None and self.endpoint.startswith("http://") and not self.allow_http:
             raise ArgumentError(
                 f"The endpoint {self.endpoint} is not encrypted. If that is intended, give allow_http=true as storage "
@@ -121,7 +121,7 @@ def _seconds(what: str, value: Any) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds <= 3600:
-        raise ArgumentError(f"{what} is a number of seconds up to an hour.")
+        raise ArgumentError(f"{what} must be a number of seconds, up to an hour.")
     return seconds
 
 
@@ -163,6 +163,6 @@ def missing_client(url: str, error: ImportError) -> ArgumentError:
 def no_credentials(place: str) -> StorageError:
     return StorageError(
         f"No credentials for {place}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give "
-        "storage_options (access_key_id, secret_access_key; anonymous=true for a public bucket). Nothing was begun.",
+        "storage_options (access_key_id, secret_access_key; anonymous=true for a public bucket). Nothing was started.",
         operation="connect",
     )

@@ -214,7 +214,7 @@ def _source_zone(
     if zone is None:
         raise SchemaMismatchError(
             f"Column {field.name!r} is {source.type} in the source, which has no time zone, and {field.type} in the "
-            "target, which holds instants. Name the zone of the source's times by source_timezone "
+            "target, which holds instants. Name the time zone of the source with source_timezone "
             "(--source-timezone), such as 'Europe/Berlin' or 'UTC', or cast the column."
         )
     return zone

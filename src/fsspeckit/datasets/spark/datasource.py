@@ -124,7 +124,7 @@ class _Target:
         if location.storage.local_path(location.root) is None:
             raise ArgumentError(f"{options.path} is not on a disk that driver and executors share.")
         if options.scratch is not None and not os.path.isdir(options.scratch):
-            raise ArgumentError(f"The option scratch is {options.scratch!r}, which is no folder. Make it first.")
+            raise ArgumentError(f"The option scratch is {options.scratch!r}, which is not a folder. Make it first.")
         folder = OutputFolder.beside(location, options.stream, options.scratch)
         columns = _needed_columns(options, schema)
         arrow_schema = pa.schema([_arrow_field(schema.fields[i]) for i in columns])

@@ -123,7 +123,7 @@ def _argument(name: str, parse: Callable[[str], Any], text: str) -> Any:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ArgumentError(f"The option undoable is true or false, not {text!r}.")
+        raise ArgumentError(f"The option undoable must be true or false, not {text!r}.")
     return text.lower() == "true"
 
 

@@ -65,7 +65,7 @@ class Cluster:
         """Spark's own error for a stopped session is that None has no attribute."""
         context = getattr(self.spark, "sparkContext", None)
         if context is not None and context._jsc is None:
-            raise ArgumentError("The Spark session was stopped. Start another and make a SparkDatasetIO with it.")
+            raise ArgumentError("The Spark session was stopped. Start another, and create a SparkDatasetIO with it.")
 
     @cached_property
     def parallelism(self) -> int:
