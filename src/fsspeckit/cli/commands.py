@@ -129,7 +129,7 @@ def _run(command: Command, done: str, started: float, work: Callable[[OnProgress
 def sql(command: SqlCommand, dry_run: bool) -> None:
     """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
 
-    Statements that are not exactly a merge with some options are refused, with the clause that is not.
+    A statement that no merge or delete does exactly is refused, and the message quotes the clause.
     """
     (command, call), started = command.prepared(), time.perf_counter()
     io, done = command.dataset_io(), f"The statement on {command.target} is done"

@@ -40,20 +40,20 @@ class CompactCommand(Command):
 
 _OPTIONS = [
     click.argument("target"),
-    click.option("--target-size", metavar="SIZE", default="256MB", show_default=True, help="About the size of a file."),
+    click.option("--target-size", metavar="SIZE", default="256MB", show_default=True, help="Approximate file size."),
     click.option(
         "--sort-by",
         metavar="COLUMN",
         multiple=True,
         callback=lambda context, parameter, values: list(values) or None,
-        help="Sort the rows of each partition by this column; may be repeated.",
+        help="Sort the rows of each partition by this column. May be repeated.",
     ),
     click.option(
         "--partition",
         "only",
         metavar="K=V",
         multiple=True,
-        help="Only this partition, e.g. day=2026-01-01, or year=2026/month=1; may be repeated.",
+        help="Only this partition, e.g. day=2026-01-01, or year=2026/month=1. May be repeated.",
     ),
     lock_timeout_option,
     undoable_option,
