@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from fsspeckit.cli.options import (
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
 
+if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompactCommand(Command):
@@ -28,11 +31,11 @@ class CompactCommand(Command):
     only: tuple[str, ...]
     options: CompactOptions
 
-    def arguments(self) -> CompactOptions:
+    def arguments(self, on_progress: OnProgress) -> CompactOptions:
         """The options of `DatasetIO.compact` and `plan_compact`."""
         if not self.only:
-            return self.options
-        return {**self.options, "partitions": [parse_partition(text) for text in self.only]}
+            return {**self.options, "on_progress": on_progress}
+        return {**self.options, "on_progress": on_progress, "partitions": [parse_partition(text) for text in self.only]}
 
 
 _OPTIONS = [
