@@ -182,7 +182,7 @@ class NewFileWriter(Writer):
             room = self._options.max_rows_per_file - self._rows_in_file()
             self._waiting.append(table.slice(0, room))
             table = table.slice(room)
-            self._flush(self._options.row_group_size or defaults.ROW_GROUP_SIZE)
+            self._flush(self._row_group_size())
             if self._rows_in_file() >= self._options.max_rows_per_file:
                 self._end_file()
 
@@ -212,6 +212,14 @@ class NewFileWriter(Writer):
 
     def _waiting_rows(self) -> int:
         return sum(table.num_rows for table in self._waiting)
+
+    def _row_group_size(self) -> int:
+        if self._options.row_group_size is not None:
+            return self._options.row_group_size
+        size: int = sum(table.nbytes for table in self._waiting)
+        if size <= defaults.ROW_GROUP_BYTES:
+            return defaults.ROW_GROUP_SIZE
+        return max(1, min(self._waiting_rows() * defaults.ROW_GROUP_BYTES // size, defaults.ROW_GROUP_SIZE))
 
     def _flush(self, size: int) -> None:
         """Write row groups of `size` rows. A smaller rest waits for more rows."""
