@@ -113,7 +113,7 @@ bench-files: $(READY) ## compare compactions, schema changes, undo and readers w
 	$(BIN)/python benchmarks/undo_cost.py
 	$(BIN)/python benchmarks/readers_during_merges.py
 	@$(JAVA) && scripts/bench-spark --compaction
-	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/report.py --files-only
 
 bench-s3: $(READY) ## compare a merge on an object store with deltalake
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench

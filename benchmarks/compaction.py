@@ -83,7 +83,9 @@ PROGRAMS = {"copy": copy_bytes, "fsspeckit": compact, "duckdb": duckdb_copy, "de
 
 def measured(program: str, lake: str) -> None:
     """In a process of its own: imports are not timed."""
-    __import__({"copy": "shutil", "fsspeckit": "fsspeckit.core.compact", "delta": "deltalake"}.get(program, program))
+    __import__(
+        {"copy": "shutil", "fsspeckit": "fsspeckit.datasets.pyarrow", "delta": "deltalake"}.get(program, program)
+    )
     started, cpu = time.perf_counter(), time.process_time()
     PROGRAMS[program](lake)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu

@@ -1,8 +1,9 @@
 """Tables and charts of what was measured: benchmarks/RESULTS.md, chart-*.svg and the figures in docs/performance.md.
 
-    python benchmarks/report.py [--page docs/performance.md]
+    python benchmarks/report.py [--page docs/performance.md] [--files-only]
 
-Every figure comes from benchmarks/results/*.json. The page is changed only by whole runs, not by tries.
+Every figure comes from benchmarks/results/*.json. With `--files-only`, only the section about compaction, schema
+changes, undo and readers is made anew. The page is changed only by whole runs, not by tries.
 """
 
 from __future__ import annotations
@@ -151,10 +152,21 @@ def quote(suites: list[Suite], page: Path) -> None:
     page.write_text("\n".join([before + START, "", *quoted(suites), END + after]), encoding="utf-8")
 
 
+def replace_files_section() -> None:
+    """Make the last section of RESULTS.md anew."""
+    lines, path = file_results.section(file_results.load()), HERE / "RESULTS.md"
+    before, _, _ = path.read_text(encoding="utf-8").partition(lines[0])
+    path.write_text(before.rstrip() + "\n\n" + "\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs/performance.md")
+    parser.add_argument("--files-only", action="store_true")
     options = parser.parse_args()
+    if options.files_only:
+        replace_files_section()
+        return
     suites = [suite for name in TITLES if (suite := results.load(name)) is not None]
     if not suites:
         sys.exit(f"There is nothing in {results.FOLDER}: `make bench` measures first.")

@@ -60,7 +60,7 @@ def test_a_try_says_so_and_leaves_the_page_alone(suite: Suite, tmp_path: Path) -
     assert "not run: too slow" in (tmp_path / "RESULTS.md").read_text()
 
 
-def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> None:
+def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each benchmark replaces its own part."""
     suite.save()
     Part("undo", "undo_cost.py 2", [Ratio("a merge", 1.5, 1.02)], whole=False).save()
@@ -76,6 +76,10 @@ def test_benchmarks_of_files_have_a_section(suite: Suite, tmp_path: Path) -> Non
     report.main()
     section = (tmp_path / "RESULTS.md").read_text().partition("### Undo")[2]
     assert "**A try, not a measurement.**" in section and "| 1.02 | **not met** |" in section
+    before = (tmp_path / "RESULTS.md").read_text()
+    monkeypatch.setattr(sys, "argv", ["report.py", "--files-only"])
+    report.main()
+    assert (tmp_path / "RESULTS.md").read_text() == before
 
 
 def test_pipelines_have_a_section_and_no_chart(suite: Suite, tmp_path: Path) -> None:

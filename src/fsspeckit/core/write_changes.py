@@ -188,7 +188,7 @@ def check_free_space(location: Location, staging: str, footers: Sequence[Footer]
     if free is not None and needed > free:
         raise SchemaMismatchError(
             f"The schema change rewrites {needed:,} bytes of files, and the disk has {free:,} bytes free. Free some "
-            "space, or let only files with changed rows get new columns (evolve_files='touched')."
+            "space, or let only files with changed rows get new columns (evolve_files='touched'). Nothing was changed."
         )
 
 
