@@ -183,7 +183,9 @@ def json_reference() -> str:
         f"{schema['description']} The schema: [fsspeckit.schema.json](../fsspeckit.schema.json).",
         "",
     ]
-    for name, document in schema["$defs"].items():
+    first = [option["$ref"].rpartition("/")[2] for option in schema["oneOf"]]
+    for name in dict.fromkeys([*first, *schema["$defs"]]):
+        document = schema["$defs"][name]
         lines += [f"## {name}", "", f"{document.get('description', '')}", "", "| field | type | |", "|---|---|---|"]
         fields = document.get("properties", {}).items()
         lines += [f"| `{key}` | {type_of(field)} | {cell(field.get('description', ''))} |" for key, field in fields]

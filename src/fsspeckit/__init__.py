@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnreadableFileError,
     )
     from fsspeckit.core.model import MergeStrategy
+    from fsspeckit.core.progress import ProgressEvent
     from fsspeckit.core.reports import (
         CompactPlan,
         CompactResult,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark import SparkDatasetIO as SparkDatasetIO
     from fsspeckit.maintenance import compact, plan_compact
     from fsspeckit.report.inspection import Inspection, inspect
+    from fsspeckit.report.progress_bar import progress_bar
     from fsspeckit.statements import plan_sql, sql
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "NullKeyError",
     "PartitionMoveError",
     "PlanOptions",
+    "ProgressEvent",
     "PyArrowDatasetIO",
     "RemovedRowsError",
     "SchemaMismatchError",
@@ -97,6 +100,7 @@ __all__ = [
     "plan_delete",
     "plan_sql",
     "plan_write",
+    "progress_bar",
     "read",
     "recover",
     "snapshot",
@@ -124,6 +128,8 @@ _MODULES = {
     **dict.fromkeys(("Inspection", "inspect"), "report.inspection"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "core.errors"),
     "MergeStrategy": "core.model",
+    "ProgressEvent": "core.progress",
+    "progress_bar": "report.progress_bar",
     "PyArrowDatasetIO": "datasets.pyarrow",
     **_ENGINES,
 }

@@ -123,6 +123,8 @@ def merge(
             default under Spark is the session's zone; other engines refuse such timestamps.
         batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
         undoable: keep the files that are replaced or removed beside the data set, so that `undo` can put them back.
+        on_progress: called with a `ProgressEvent` again and again: a function of yours, or `progress_bar()`
+            (docs/progress.md).
         table: Spark only; a table of its catalog, instead of `path`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
         use_merge: DuckDB only; whether to use its MERGE statement. By default it is used from DuckDB 1.4.0 on.
@@ -150,7 +152,8 @@ def plan(
 ) -> MergePlan:
     """Describe what `merge` would do, file by file and with exact counts, and change nothing.
 
-    The arguments are those of `merge`.
+    The arguments are those of `merge`. `compare=True` reads the matched rows too: the plan then says which of them, and
+    which files, are equal to the source's already and would stay as they are.
 
     >>> import fsspeckit, pyarrow as pa
     >>> orders = pa.table({"id": [1, 2], "status": ["new", "new"]})
@@ -158,6 +161,9 @@ def plan(
     >>> plan = fsspeckit.plan(orders.slice(1), "memory://plan/orders", key_columns=["id"])
     >>> plan.updated, [(file.action, file.matched_rows) for file in plan.files]
     (1, [('rewrite', 1)])
+    >>> plan = fsspeckit.plan(orders.slice(1), "memory://plan/orders", key_columns=["id"], compare=True)
+    >>> plan.updated, plan.changed, [(file.action, file.reason) for file in plan.files]
+    (1, 0, [('scan', '1 matched row, equal already')])
     """
     run: Callable[..., MergePlan] = dataset_io(engine or engine_for(data), filesystem, storage_options).plan
     return run(data, path, strategy, key_columns, partition_columns, **options)
@@ -192,8 +198,9 @@ def delete(
         filters: conditions in PyArrow's form, instead of keys: tuples of column, operator (`=`, `!=`, `<`, `<=`, `>`,
             `>=`, `in`, `not in`) and value, all of which must hold. A list of lists selects the rows for which one of
             them holds. No condition holds for a null.
-        engine, filesystem, storage_options, replace, lock_timeout, undoable, partition_timezone, source_timezone: as in
-            `merge`. `kept_copies` of the result are the folders of undoable commits that may still have deleted rows.
+        engine, filesystem, storage_options, replace, lock_timeout, undoable, partition_timezone, source_timezone,
+            on_progress: as in `merge`. `kept_copies` of the result are the folders of undoable commits that may still
+            have deleted rows.
     """
     run: Callable[..., MergeResult] = dataset_io(engine or engine_for(keys), filesystem, storage_options).delete
     return run(path, keys, key_columns, filters, **options)
@@ -258,8 +265,8 @@ def write_dataset(
             the partition columns names all partitions with these values. `None` names the null partition.
         max_removed_rows: refuse a write that would remove more rows than this (`RemovedRowsError`).
         on_schema_change, evolve_files, evolve_max_bytes: as in `merge`; not with `overwrite`.
-        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone, undoable: as
-            in `merge`.
+        compression, max_rows_per_file, row_group_size, lock_timeout, partition_timezone, source_timezone, undoable,
+            on_progress: as in `merge`.
         source_sql: DuckDB only; a query that returns the source, instead of `data`, which is `None`.
     """
     run: Callable[..., WriteResult] = dataset_io(engine or engine_for(data), filesystem, storage_options).write_dataset

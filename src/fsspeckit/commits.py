@@ -11,6 +11,7 @@ from fsspeckit.api import dataset_io
 from fsspeckit.core import defaults
 from fsspeckit.core.commit import readers
 from fsspeckit.core.commit import undo as undoing
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.inputs import Path
@@ -24,6 +25,7 @@ def undo(
     *,
     engine: EngineName | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> UndoResult:
     """Undo the last commit that was made with `undoable=True`: put its old files back, byte for byte, in one commit.
 
@@ -41,7 +43,7 @@ def undo(
     object stores the files get new names. The record of streams goes back too: a batch that is undone may be merged
     again. With `engine="spark"` the active session forgets the files, as after a merge.
     """
-    return dataset_io(engine or "pyarrow", filesystem, storage_options).undo(path, lock_timeout)
+    return dataset_io(engine or "pyarrow", filesystem, storage_options).undo(path, lock_timeout, on_progress)
 
 
 def history(

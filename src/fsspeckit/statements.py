@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.api import dataset_io, engine_for
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access
 from fsspeckit.core.suggestions import did_you_mean
@@ -71,6 +72,10 @@ class Call:
     target: str
     data: Any
     arguments: dict[str, Any]
+
+    def watched(self, on_progress: OnProgress) -> Call:
+        """The same call, which reports its progress."""
+        return replace(self, arguments={**self.arguments, "on_progress": on_progress})
 
     def run(self, io: DatasetIO[Any]) -> MergeResult:
         if self.verb == "delete":

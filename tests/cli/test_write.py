@@ -120,7 +120,7 @@ def test_refusals(call: Call) -> None:
         True,
     )
     unknown = call(*PARTITIONS, "--yes", "--partition", "day=1")
-    assert (unknown.exit_code, "no partition columns" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "not partition columns" in unknown.stderr) == (1, True)
 
 
 def test_the_null_partition_is_named_as_its_folder(call: Call) -> None:
@@ -160,7 +160,7 @@ def test_no_more_rows_than_agreed(call: Call, monkeypatch: pytest.MonkeyPatch) -
         assert removed == 200
         pq.write_table(pa.table({"id": [7], "name": ["late"]}), "lake/month=02/late.parquet")
 
-    monkeypatch.setattr(commands, "_confirm_removal", agree)
+    monkeypatch.setattr(commands, "confirm_removal", agree)
     result = call(*PARTITIONS)
     assert (result.exit_code, "would remove 201 row(s); max_removed_rows is 200" in result.stderr) == (1, True)
     assert 7 in ids("02")

@@ -94,6 +94,64 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "inspect lake -k idd": (1, "ArgumentError", "'idd'"),
     "recover laek": (1, "ArgumentError", "laek does not exist"),
     "recover lake --finish --discard": (1, "ArgumentError", "not both"),
+    # Plans
+    "plan new.parquet lake": (2, "UsageError", "Missing option '-k'"),
+    "plan nwe.parquet lake -k id": (1, "ArgumentError", "nwe.parquet does not exist"),
+    "plan new.parquet lake -k idd": (1, "ArgumentError", "Did you mean 'id'?"),
+    "plan new.parquet lake -k id --dry-run": (2, "UsageError", "--dry-run"),
+    "merge new.parquet lake -k id --compare": (2, "UsageError", "--compare is for --dry-run"),
+    # Writes
+    "write lake": (2, "UsageError", "Missing argument"),
+    "write new.parquet lake -k id": (2, "UsageError", "-k is for --mode full_merge"),
+    "write new.parquet lake --mode full_merge": (2, "UsageError", "needs the key columns (-k)"),
+    "write new.parquet lake --mode replace": (2, "UsageError", "'replace' is not one of 'append'"),
+    "write new.parquet lake --mode overwrite": (
+        1,
+        "ArgumentError",
+        "would remove 600 rows of lake. Nothing was changed",
+    ),
+    "write new.parquet lake --partition month=01": (2, "UsageError", "--partition is for --mode overwrite_partitions"),
+    "write new.parquet lake --mode overwrite_partitions --partition month": (
+        2,
+        "UsageError",
+        "of the form column=value",
+    ),
+    "write new.parquet lake --mode overwrite_partitions --partition moth=02": (1, "ArgumentError", "['moth']"),
+    "write new.parquet lake --mode overwrite_partitions --partition month=01 --yes": (
+        1,
+        "ArgumentError",
+        "outside of the partitions that are named",
+    ),
+    "write new.parquet lake --partition-by name": (1, "ArgumentError", "is partitioned by ['month']"),
+    "write new.parquet other --partition-by nmae": (1, "ArgumentError", "Did you mean 'name'?"),
+    "merge new.parquet other -k id -p nmae": (1, "ArgumentError", "Partition columns ['nmae'] are not in the source"),
+    "write words.parquet lake": (1, "SchemaMismatchError", "'id' is string in the source and int64"),
+    "write new.parquet new.parquet": (1, "TargetError", "new.parquet is a file"),
+    "write new.parquet delta": (1, "TargetError", "Delta Lake table"),
+    "write new.parquet lake --max-rows-per-file many": (2, "UsageError", "'many' is not a valid"),
+    # Compaction
+    "compact": (2, "UsageError", "Missing argument 'TARGET'"),
+    "compact laek": (1, "TargetError", "no data set at laek. Check the path. Did you mean lake?"),
+    "compact lake --target-size big": (1, "ArgumentError", "256MB or 1GiB"),
+    "compact lake --target-size 0": (1, "ArgumentError", "256MB or 1GiB"),
+    "compact lake --sort-by nmae": (1, "ArgumentError", "Did you mean 'name'?"),
+    "compact lake --partition month": (2, "UsageError", "the form column=value"),
+    "compact lake --partition month=99": (1, "ArgumentError", "no partition {'month': '99'}"),
+    "compact damaged": (1, "UnreadableFileError", "damaged/f.parquet"),
+    # Commits
+    "undo lake": (1, "FsspeckitError", "no commit that can be undone"),
+    "undo laek": (1, "TargetError", "Did you mean lake?"),
+    "undo new.parquet": (1, "TargetError", "new.parquet is a file"),
+    "history laek": (1, "TargetError", "Did you mean lake?"),
+    "history new.parquet": (1, "TargetError", "new.parquet is a file"),
+    "history lake --keep all": (2, "UsageError", "'all' is not a valid"),
+    "history lake --older-than yesterday": (1, "ArgumentError", "'7d', '12h' or '30m'"),
+    "recover new.parquet": (1, "TargetError", "new.parquet is a file"),
+    "recover lake --forget-stream orders": (1, "ArgumentError", "no stream 'orders'. It has none."),
+    "inspect lake -k id,nmae": (1, "ArgumentError", "Did you mean 'name'?"),
+    # The installation, and what is no command
+    "doctor --engine polars": (2, "UsageError", "'polars' is not one of"),
+    "mrege new.parquet lake -k id": (2, "UsageError", "Did you mean 'merge'?"),
 }
 RAW = re.compile(
     r"Traceback|pyarrow\.|\bArrow(Invalid|TypeError|KeyError|NotImplemented)|duckdb\.|Exception|Errno|KeyError|IndexError"
@@ -135,6 +193,19 @@ def inputs(here: Path) -> Path:
 
 def test_there_are_many_of_them() -> None:
     assert len(WRONG) >= 60
+    commands = {typed.split()[0] for typed in WRONG}
+    assert commands >= {
+        "merge",
+        "plan",
+        "delete",
+        "write",
+        "compact",
+        "undo",
+        "history",
+        "inspect",
+        "recover",
+        "doctor",
+    }
 
 
 @pytest.mark.parametrize("typed", WRONG)

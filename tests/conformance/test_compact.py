@@ -481,7 +481,7 @@ def test_bad_arguments(io: Any, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="There is no data set at"):
         io.compact(str(tmp_path / "missing"))
     for wrong in ("many", 0, -1, True, None):
-        with pytest.raises(ArgumentError, match="target_size is a size such as 256MB"):
+        with pytest.raises(ArgumentError, match="target_size must be a size such as 256MB"):
             io.compact(lake, target_size=wrong)
     with pytest.raises(TypeError, match="unexpected keyword argument 'sort'"):
         io.compact(lake, sort="id")

@@ -316,7 +316,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "series": (lambda _: FRAME["id"], "to_frame"),
     "none": (lambda _: None, "source is missing|data or source_sql"),
     "no rows": (lambda _: [], "empty list"),
-    "no batches": (lambda _: iter([]), "without a batch"),
+    "no batches": (lambda _: iter([]), "without batches"),
     "dicts that differ": (lambda _: [{"id": 1, "x": "a"}, {"id": 2}], r"Row 1 of the source has no \['x'\]"),
     "dicts of types": (lambda _: [{"id": 1, "x": "a"}, {"id": 2, "x": 3}], "Column 'x'.*int, str"),
     "list of numbers": (lambda _: [1, 2], "list of int"),

@@ -222,7 +222,7 @@ def refused(io: Any, path: str, data: Any, partitions: Any, message: str, error:
         ({"id": [1], "day": [1]}, [{}], "names no partition"),
         ({"id": [1], "day": [1]}, [{"month": 1}], r"names \['month'\], which are not partition columns"),
         ({"id": [1], "day": [1]}, [{"id": 1}], r"names \['id'\], which are not partition columns"),
-        ({"id": [1], "day": [1]}, [{"day": "x"}], "no value of the column's type"),
+        ({"id": [1], "day": [1]}, [{"day": "x"}], "not a value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": 1.5}], "no value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": [1]}], "no value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": ""}], "no folder can hold"),
@@ -355,7 +355,7 @@ def test_names_in_another_case(io: Any, engine: str, tmp_path: Path) -> None:
     """Spark ignores the case of columns; other engines do not."""
     path, data = lake(tmp_path / "lake", "1", "2"), pa.table({"id": [7], "day": [1]})
     if engine != "spark":
-        refused(io, path, data, [{"DAY": 1}], "no partition columns")
+        refused(io, path, data, [{"DAY": 1}], "not partition columns")
         return
     assert io.write_dataset(data, path, MODE, partitions=[{"DAY": 1}]).removed_rows == 2
     refused(io, path, data, [{"DAY": 1, "day": 2}], "differ only in case")

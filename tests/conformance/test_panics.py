@@ -53,7 +53,7 @@ def test_a_path_that_the_locale_cannot_write(tmp_path: Path, lake: str) -> None:
     call = f"fsspeckit.merge(pa.table({{'id': [0], 'x': ['new']}}), {lake}, key_columns=['id'])"
     code = f"import sys, pyarrow as pa, fsspeckit\ntry:\n    {call}\nexcept fsspeckit.ArgumentError as e: print(e)"
     ended = _in_ascii(code, folder)
-    assert b"takes file names for ascii. Run it with PYTHONUTF8=1" in ended.stdout, ended.stderr
+    assert b"treats file names as ascii. Run it with PYTHONUTF8=1" in ended.stdout, ended.stderr
     assert rows(folder / "lake") == [{"id": 0, "x": "old"}]
 
 
@@ -64,6 +64,6 @@ def test_a_partition_value_that_the_locale_cannot_write(tmp_path: Path) -> None:
     code = f"import sys, pyarrow as pa, fsspeckit\ntry:\n    {call}\nexcept fsspeckit.StorageError as e: "
     code += "print(ascii(str(e)))"
     ended = _in_ascii(code, tmp_path)
-    assert b"takes file names for ascii. Run it with PYTHONUTF8=1" in ended.stdout, ended.stderr
+    assert b"treats file names as ascii. Run it with PYTHONUTF8=1" in ended.stdout, ended.stderr
     assert b"Nothing was changed" in ended.stdout
     assert os.listdir(tmp_path) == ["lake"] and len(rows(tmp_path / "lake")) == 1

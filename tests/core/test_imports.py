@@ -221,7 +221,7 @@ def test_public_names() -> None:
     results |= {"KeptCommit", "UndoResult"}
     functions |= {"compact", "plan_compact"}
     results |= {"CompactPlan", "CompactResult"}
-    others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO"}
+    others = {"MergeOptions", "MergeStrategy", "PlanOptions", "PyArrowDatasetIO", "ProgressEvent", "progress_bar"}
     assert len(errors) == 16
     assert fsspeckit.__all__ == sorted(errors | functions | results | others)
     assert {name: getattr(fsspeckit, name).__name__ for name in fsspeckit.__all__} == {n: n for n in fsspeckit.__all__}

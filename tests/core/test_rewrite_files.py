@@ -76,9 +76,9 @@ def test_several_threads_go_through_files_that_would_keep_one_busy_alone(
 ) -> None:
     given = dict[str, int]()
 
-    def recording(location: Any, shape: Any, job: Any, replacements: Any, pool: Pool) -> Any:
+    def recording(location: Any, shape: Any, job: Any, replacements: Any, pool: Pool, meter: Any) -> Any:
         given[job.footer.path] = pool.workers
-        return rewrite_file(location, shape, job, replacements, pool)
+        return rewrite_file(location, shape, job, replacements, pool, meter)
 
     monkeypatch.setattr(rewriting, "rewrite_file", recording)
     monkeypatch.setattr(rewriting, "_PARALLEL_BYTES", 0)

@@ -280,7 +280,7 @@ def test_few_large_files_are_written_by_all_threads(
     original, seen = files.rewrite_file, []  # type: ignore[attr-defined]
 
     def note(*arguments: Any) -> Any:
-        seen.append(arguments[-1].workers)
+        seen.append(arguments[4].workers)
         return original(*arguments)
 
     monkeypatch.setattr(files, "rewrite_file", note)

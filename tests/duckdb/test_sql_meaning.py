@@ -190,7 +190,7 @@ def test_duckdb_does_the_same(clauses: Any, kind: str, request: pytest.FixtureRe
 
     with duckdb.connect() as connection:
         check()
-    assert accepted >= (examples // 5 if clauses is sensible else 0)
+    assert accepted > 0 or clauses is anything
 
 
 DELETES = [

@@ -64,6 +64,7 @@ class Checks:
         self.lakes += 1
         before: dict[str, Read | str] = read_all(merge.before)
         if self.keep and self._claim(name := _digest(*_schemas(merge.before), "", *_schemas(merge.after))):
+            shutil.rmtree(self.keep / "lakes" / name, ignore_errors=True)  # of an earlier run into the same folder
             for lake in (merge.before, merge.after):
                 shutil.copytree(lake, self.keep / "lakes" / name / lake.name.partition("-")[2])
             (self.keep / "lakes" / name / "counts.json").write_text(json.dumps(asdict(merge.counts)))

@@ -81,7 +81,7 @@ class Draw:
             partitions = sorted({row["p"] for row in state.rows.values()})
             named = [{"p": chance.choice(partitions)}] if partitions and chance.random() < 0.3 else None
             size, order = chance.choice(["2KB", "20KB", "256MB"]), chance.choice([None, "id", "n"])
-            return {"target_size": size, "sort_by": order, "partitions": named}
+            return options | {"target_size": size, "sort_by": order, "partitions": named}
         if strategy == "overwrite_partitions":
             replaced = sorted({row["p"] for row in rows})
             if not replaced or chance.random() < 0.5:

@@ -154,7 +154,8 @@ class Soak:
         possible = {"done": [turn.after], "recorded": [turn.after], "refused": [old]}.get(outcome, [old, turn.after])
         if self._check(turn, possible if not recorded else [turn.after]) and self._check_kept(turn, outcome):
             if operation.kind == "compact" and outcome == "done":
-                again = plan_compact(str(self.lake), **operation.options).bins
+                options = {name: value for name, value in operation.options.items() if name != "undoable"}
+                again = plan_compact(str(self.lake), **options).bins
                 self._differs(turn, f"a second one would do {again}") if again else None
         else:
             shutil.rmtree(self.folder)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,6 @@ from fsspeckit.cli.columns import key_option
 from fsspeckit.cli.compact_options import CompactCommand, compact_options
 from fsspeckit.cli.exit_codes import Commands
 from fsspeckit.cli.options import (
-    ENGINES,
     Command,
     DeleteCommand,
     MergeCommand,
@@ -29,11 +27,15 @@ from fsspeckit.cli.options import (
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.cli.sql_options import SqlCommand, sql_options
+from fsspeckit.cli.tools import demo, doctor, ship
 from fsspeckit.cli.version import version_option
-from fsspeckit.cli.write_options import WriteCommand, write_options
+from fsspeckit.cli.watching import quiet_option, watching
+from fsspeckit.cli.write_options import WriteCommand, confirm_removal, write_options
 
 if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
     from fsspeckit.core.reports import MergePlan, MergeResult, WritePlan, WriteResult
+    from fsspeckit.datasets.options import MergeOptions
     from fsspeckit.report.summary import Report
 
 _EPILOG = (
@@ -48,41 +50,54 @@ def cli() -> None:
     """MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files."""
 
 
+_compare_option = click.option(
+    "--compare", is_flag=True, help="With the plan: read the matched rows too, and show which of them would change."
+)
+
+
 @cli.command(short_help="Merge files into a data set.")
 @merge_options
 @click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
-def merge(command: MergeCommand, dry_run: bool) -> None:
+@_compare_option
+def merge(command: MergeCommand, dry_run: bool, compare: bool) -> None:
     """Merge SOURCE into the data set TARGET.
 
     SOURCE is one or more files or patterns (Parquet, Arrow, CSV or JSON lines), folders of Parquet files, or - for
     standard input.
     """
+    if compare and not dry_run:
+        raise click.UsageError("--compare is for --dry-run: a merge compares rows in any case.")
     if dry_run:
-        _plan(command)
+        _plan(command, compare)
         return
     source = read_sources(command.sources, command.storage_options)
     io = command.dataset_io()
     existed = _exists(command.target, command.storage_options)
-    started = time.perf_counter()
-    result = io.merge(source, command.target, *command.positional, **command.options)
+    started, done = time.perf_counter(), f"The merge into {command.target} is done"
+    with command.watching(done) as on_progress:
+        options: MergeOptions = {**command.options, "on_progress": on_progress}
+        result = io.merge(source, command.target, *command.positional, **options)
     seconds = time.perf_counter() - started
-    with reporting(f"The merge into {command.target} is done"):
+    with reporting(done):
         _note_target(existed, command, future=False)
-    _report_result(command, result, seconds, f"The merge into {command.target} is done")
+    _report_result(command, result, seconds, done)
 
 
 @cli.command(short_help="Show what a merge would do.")
 @merge_options
-def plan(command: MergeCommand) -> None:
+@_compare_option
+def plan(command: MergeCommand, compare: bool) -> None:
     """Show what `merge` would do, file by file and with exact counts. Nothing is changed."""
-    _plan(command)
+    _plan(command, compare)
 
 
-def _plan(command: MergeCommand) -> None:
+def _plan(command: MergeCommand, compare: bool) -> None:
     existed = _exists(command.target, command.storage_options)
     source = read_sources(command.sources, command.storage_options)
-    started = time.perf_counter()
-    planned = command.dataset_io().plan(source, command.target, *command.positional, **command.plan_options)
+    started, io, options = time.perf_counter(), command.dataset_io(), command.plan_options
+    with command.watching() as on_progress:
+        options |= {"compare": compare, "on_progress": on_progress}
+        planned = io.plan(source, command.target, *command.positional, **options)
     _note_target(existed, command, future=True)
     _report_plan(command, planned, started)
 
@@ -94,10 +109,18 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
     """Delete rows from the data set TARGET, by the keys in a file or by a condition."""
     arguments, io, started = command.arguments(), command.dataset_io(), time.perf_counter()
     if dry_run:
-        _report_plan(command, io.plan_delete(command.target, **arguments), started)
+        with command.watching() as on_progress:
+            planned = io.plan_delete(command.target, **arguments, on_progress=on_progress)
+        _report_plan(command, planned, started)
         return
-    result = io.delete(command.target, **arguments)
-    _report_result(command, result, time.perf_counter() - started, f"The delete from {command.target} is done")
+    done = f"The delete from {command.target} is done"
+    _run(command, done, started, lambda on_progress: io.delete(command.target, **arguments, on_progress=on_progress))
+
+
+def _run(command: Command, done: str, started: float, work: Callable[[OnProgress], MergeResult]) -> None:
+    with command.watching(done) as on_progress:
+        result = work(on_progress)
+    _report_result(command, result, time.perf_counter() - started, done)
 
 
 @cli.command(short_help="Run a MERGE or DELETE statement.")
@@ -106,14 +129,16 @@ def delete(command: DeleteCommand, dry_run: bool) -> None:
 def sql(command: SqlCommand, dry_run: bool) -> None:
     """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
 
-    Statements that are not exactly a merge with some options are refused, with the clause that is not.
+    A statement that no merge or delete does exactly is refused, and the message quotes the clause.
     """
     (command, call), started = command.prepared(), time.perf_counter()
+    io, done = command.dataset_io(), f"The statement on {command.target} is done"
     if dry_run:
-        _report_plan(command, call.plan(command.dataset_io()), started)
+        with command.watching() as on_progress:
+            planned = call.watched(on_progress).plan(io)
+        _report_plan(command, planned, started)
         return
-    result = call.run(command.dataset_io())
-    _report_result(command, result, time.perf_counter() - started, f"The statement on {command.target} is done")
+    _run(command, done, started, lambda on_progress: call.watched(on_progress).run(io))
 
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
@@ -133,33 +158,29 @@ def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     source = read_sources(command.sources, command.storage_options)
     existed, started = _exists(command.target, command.storage_options), time.perf_counter()
     if dry_run:
-        planned = io.plan_parquet_dataset(source, command.target, **arguments)
+        with command.watching() as on_progress:
+            planned = io.plan_parquet_dataset(source, command.target, **arguments, on_progress=on_progress)
         _note_target(existed, command, future=True)
         _report_plan(command, planned, started)
         return
+    done = f"The write into {command.target} is done"
+
+    def run(max_removed_rows: int | None) -> MergeResult | WriteResult:
+        with command.watching(done) as on_progress:
+            limited = {**arguments, "max_removed_rows": max_removed_rows, "on_progress": on_progress}
+            return io.write_parquet_dataset(source, command.target, **limited)
+
     try:
-        result = io.write_parquet_dataset(source, command.target, max_removed_rows=None if yes else 0, **arguments)
+        result = run(None if yes else 0)
     except RemovedRowsError as refused:
-        _confirm_removal(command.target, refused.rows)
+        confirm_removal(command.target, refused.rows)
         started = time.perf_counter()
         # No more rows than the user has agreed to: another writer may have added some in the meantime.
-        result = io.write_parquet_dataset(source, command.target, max_removed_rows=refused.rows, **arguments)
-    seconds, done = time.perf_counter() - started, f"The write into {command.target} is done"
+        result = run(refused.rows)
+    seconds = time.perf_counter() - started
     with reporting(done):
         _note_target(existed, command, future=False)
     _report_result(command, result, seconds, done)
-
-
-def _confirm_removal(target: str, rows: int | None) -> None:
-    """Ask on a terminal whether rows may be removed; elsewhere refuse."""
-    from fsspeckit.core.errors import ArgumentError
-    from fsspeckit.report.summary import count
-
-    removed = "an unknown number of rows (a file cannot be read)" if rows is None else count(rows, "row")
-    sentence = f"This write would remove {removed} of {target}."
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ArgumentError(f"{sentence} Nothing was changed. Add --yes to remove them, --dry-run to see the files.")
-    click.confirm(f"{sentence} Go on?", abort=True, err=True)
 
 
 def _report_result(command: Command, result: MergeResult | WriteResult, seconds: float, done: str) -> None:
@@ -224,13 +245,16 @@ def compact(command: CompactCommand, dry_run: bool) -> None:
 
     io, started = command.dataset_io(), time.perf_counter()
     if dry_run:
-        planned = io.plan_compact(command.target, **command.arguments())
+        with command.watching() as on_progress:
+            planned = io.plan_compact(command.target, **command.arguments(on_progress))
         save_html(planned, command.target, command.html, command.engine, time.perf_counter() - started)
         _print(command, planned, CompactPlanView(planned, command.target))
         return
-    result = io.compact(command.target, **command.arguments())
+    done = f"The compaction of {command.target} is done"
+    with command.watching(done) as on_progress:
+        result = io.compact(command.target, **command.arguments(on_progress))
     seconds = time.perf_counter() - started
-    with reporting(f"The compaction of {command.target} is done"):
+    with reporting(done):
         save_html(result, command.target, command.html, command.engine, seconds)
         _print(command, result, CompactResultView(result, command.target, seconds))
 
@@ -309,8 +333,9 @@ def recover(
 @click.argument("target")
 @lock_timeout_option
 @storage_option
+@quiet_option
 @json_option
-def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_json: bool) -> None:
+def undo(target: str, lock_timeout: float, storage_options: dict[str, str], quiet: bool, as_json: bool) -> None:
     """Put back the files that the last undoable commit to the data set TARGET replaced or removed (see --undoable).
 
     If the data set has changed since, nothing is done, and the changes are reported.
@@ -320,8 +345,11 @@ def undo(target: str, lock_timeout: float, storage_options: dict[str, str], as_j
     from fsspeckit import commits
     from fsspeckit.report.summary import count
 
-    undone = commits.undo(target, lock_timeout=lock_timeout, storage_options=storage_options)
-    with reporting(f"The undo of the last commit to {target} is done"):
+    done = f"The undo of the last commit to {target} is done"
+    options: dict[str, Any] = {"lock_timeout": lock_timeout, "storage_options": storage_options}
+    with watching(done, quiet=quiet, as_json=as_json) as on_progress:
+        undone = commits.undo(target, **options, on_progress=on_progress)
+    with reporting(done):
         if as_json:
             fields = {**asdict(undone), "committed_at": undone.committed_at.isoformat()}
             emit_json({"target": target, **fields, **run_facts()})
@@ -350,13 +378,13 @@ def history(
     from dataclasses import asdict
 
     from fsspeckit import commits
-    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.core.dataset.listing import no_dataset
     from fsspeckit.report.summary import kept_commit_line
 
     limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
     listed = commits.history(target, lock_timeout=lock_timeout, storage_options=storage_options, **limits)
     if not listed and not _exists(target, storage_options):
-        raise ArgumentError(f"{target} does not exist.")
+        raise no_dataset(find(target, storage_options))
     drops = keep is not None or older_than is not None
     with reporting(f"Old commits to {target} are dropped") if drops else contextlib.nullcontext():
         if as_json:
@@ -366,37 +394,5 @@ def history(
             click.echo("\n".join(map(kept_commit_line, listed)) or f"{target} has no commit that can be undone.")
 
 
-@cli.command(short_help="Build the zip for Spark executors.")
-@click.argument("file", type=click.Path(dir_okay=False, writable=True))
-def ship(file: str) -> None:
-    """Build FILE, a zip of fsspeckit for Spark's --py-files or addArtifacts."""
-    from fsspeckit.ship import make_zip
-
-    size = make_zip(file)
-    click.echo(f"Wrote {file}, {size / 1e6:.1f} MB. Executors also need pyarrow, numpy and pandas in their Python.")
-
-
-@cli.command(short_help="Build a sample lake and merge into it.")
-@click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Use only this engine. May be repeated."
-)
-@click.option(
-    "--keep", metavar="FOLDER", type=click.Path(file_okay=False), help="Build the lake in this folder, and keep it."
-)
-def demo(**options: Any) -> None:
-    """Build a small sample lake, plan a merge, run it, and show what happened."""
-    from fsspeckit.cli.demo import run
-
-    run(**options)
-
-
-@cli.command(short_help="Check the installation.")
-@click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Check only this engine. May be repeated."
-)
-@json_option
-def doctor(engines: tuple[str, ...], as_json: bool) -> None:
-    """Check Python, packages, Java, memory, the cache and every engine. Each problem comes with a fix."""
-    from fsspeckit.cli.doctor import run
-
-    run(engines or ENGINES, as_json)
+for _command in (ship, demo, doctor):
+    cli.add_command(_command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from fsspeckit.cli.options import (
 from fsspeckit.cli.write_options import parse_partition
 from fsspeckit.datasets.options import CompactOptions
 
+if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompactCommand(Command):
@@ -28,29 +31,29 @@ class CompactCommand(Command):
     only: tuple[str, ...]
     options: CompactOptions
 
-    def arguments(self) -> CompactOptions:
+    def arguments(self, on_progress: OnProgress) -> CompactOptions:
         """The options of `DatasetIO.compact` and `plan_compact`."""
         if not self.only:
-            return self.options
-        return {**self.options, "partitions": [parse_partition(text) for text in self.only]}
+            return {**self.options, "on_progress": on_progress}
+        return {**self.options, "on_progress": on_progress, "partitions": [parse_partition(text) for text in self.only]}
 
 
 _OPTIONS = [
     click.argument("target"),
-    click.option("--target-size", metavar="SIZE", default="256MB", show_default=True, help="About the size of a file."),
+    click.option("--target-size", metavar="SIZE", default="256MB", show_default=True, help="Approximate file size."),
     click.option(
         "--sort-by",
         metavar="COLUMN",
         multiple=True,
         callback=lambda context, parameter, values: list(values) or None,
-        help="Sort the rows of each partition by this column; may be repeated.",
+        help="Sort the rows of each partition by this column. May be repeated.",
     ),
     click.option(
         "--partition",
         "only",
         metavar="K=V",
         multiple=True,
-        help="Only this partition, e.g. day=2026-01-01, or year=2026/month=1; may be repeated.",
+        help="Only this partition, e.g. day=2026-01-01, or year=2026/month=1. May be repeated.",
     ),
     lock_timeout_option,
     undoable_option,

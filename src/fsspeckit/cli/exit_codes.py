@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fsspeckit.cli.output import ARGUMENTS, emit_json, run_facts, say
+from fsspeckit.cli.watching import interruption
 from fsspeckit.core.suggestions import did_you_mean
 
 REFUSED = 1
@@ -47,12 +48,11 @@ class Commands(click.Group):
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
-        except KeyboardInterrupt:
-            say(
-                "Interrupted",
-                "nothing was changed, unless the commit was recorded already: then the next write or `fsspeckit "
-                "recover` finishes it.",
-            )
+        except KeyboardInterrupt as error:
+            said = interruption(ctx, error)
+            _emit_error(ctx, "Interrupted", said, INTERRUPTED)
+            with contextlib.suppress(OSError):
+                click.echo(said, err=True)
             ctx.exit(INTERRUPTED)
         except click.ClickException as error:
             _emit_error(ctx, "UsageError", error.format_message(), error.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
@@ -13,10 +14,12 @@ import click
 
 from fsspeckit.cli.columns import key_option, split_columns
 from fsspeckit.cli.row_options import ROW_OPTIONS, SCHEMA_OPTIONS
+from fsspeckit.cli.watching import quiet_option, watching
 from fsspeckit.core import defaults
 from fsspeckit.datasets.options import DeleteOptions, EngineName, MergeOptions, PlanOptions, Strategy
 
 if TYPE_CHECKING:
+    from fsspeckit.core.progress import OnProgress
     from fsspeckit.datasets.io import DatasetIO
 
 ENGINES = get_args(EngineName)
@@ -32,7 +35,12 @@ class Command:
     conf: dict[str, str]
     storage_options: dict[str, str] = field(repr=False)
     as_json: bool
+    quiet: bool
     html: str | None = None
+
+    def watching(self, done: str | None = None) -> contextlib.AbstractContextManager[OnProgress]:
+        """The `on_progress` of an operation; `done` is what Ctrl-C says after it, if it changes something."""
+        return watching(done, quiet=self.quiet, as_json=self.as_json)
 
     def dataset_io(self) -> DatasetIO[Any]:
         return open_engine(self.engine, self.master, self.conf, self.storage_options)
@@ -215,7 +223,7 @@ html_option = click.option(
     callback=_check_html,
     help="Also save the report as a web page.",
 )
-REPORT_OPTIONS = [json_option, html_option]
+REPORT_OPTIONS = [quiet_option, json_option, html_option]
 
 
 _MERGE_OPTIONS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -102,6 +103,18 @@ _WRITE_OPTIONS = [
     *TIMEZONE_OPTIONS,
     *REPORT_OPTIONS,
 ]
+
+
+def confirm_removal(target: str, rows: int | None) -> None:
+    """Ask on a terminal whether rows may be removed; elsewhere refuse."""
+    from fsspeckit.core.errors import ArgumentError
+    from fsspeckit.report.summary import count
+
+    removed = "an unknown number of rows (a file cannot be read)" if rows is None else count(rows, "row")
+    sentence = f"This write would remove {removed} of {target}."
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ArgumentError(f"{sentence} Nothing was changed. Add --yes to remove them, --dry-run to see the files.")
+    click.confirm(f"{sentence} Go on?", abort=True, err=True)
 
 
 def write_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,22 +8,25 @@ was killed continues where it was, and other writers wait for one commit only. O
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from fsspeckit.core import defaults
-from fsspeckit.core.commit.session import CommitNote, Session, warn_unfinished, writing
+from fsspeckit.core.commit.session import CommitNote, Session, unfinished, warn_unfinished, writing
 from fsspeckit.core.dataset.ledger import without_streams
+from fsspeckit.core.dataset.listing import no_dataset
 from fsspeckit.core.dataset.target import read_target
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.errors import ArgumentError, DatasetMergeError, TargetError
+from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import FileInfo, Footer, Staged, Target
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.join import different_entries
 from fsspeckit.core.parquet.metadata_entries import differing_entry
+from fsspeckit.core.progress import OnProgress, Progress
 from fsspeckit.core.reports import BinPlan, CompactPlan, CompactResult
 from fsspeckit.core.rewrite.compaction import MAX_BYTES, Bin, choose_bins
 from fsspeckit.core.rewrite.join_files import Joined, JoinJob, join_files
@@ -48,10 +51,11 @@ class CompactRequest:
     partitions: tuple[Mapping[str, Any], ...] | None = None
     lock_timeout: float = defaults.LOCK_TIMEOUT
     undoable: bool = False
+    on_progress: OnProgress | None = None
 
 
 @dataclass
-class _Progress:
+class _Commits:
     """What the commits so far did. `known` are the files that were there at the start, and the new ones: those of other
     writers wait for the next compaction, so that this one ends."""
 
@@ -66,31 +70,53 @@ class _Progress:
 
 def compact(engine: Engine, location: Location, request: CompactRequest) -> CompactResult:
     """Rewrite small, large and unsorted files of the data set at `location`."""
-    progress = _Progress()
-    with engine.running() as engine:
+    commits = _Commits()
+    with (
+        Progress.of(f"compaction of {location.shown}", "lock", request.on_progress) as progress,
+        engine.running(progress) as engine,
+        _interruptions(location, commits),
+    ):
         while True:
-            with writing(location, request.lock_timeout) as session:
+            with writing(location, request.lock_timeout, progress.waiting) as session:
+                progress.enter("footers")
                 target, request = _target(engine, location, request)
-                bins = _next_bins(engine, location, target, request, progress)
+                bins, remaining = _next_bins(engine, location, target, request, commits)
                 if not bins:
-                    return _result(location, target.files.infos, target.rows, progress)
+                    return _result(location, target.files.infos, target.rows, commits)
+                progress.next_part(sum(b.bytes for b in bins) / max(1, remaining))
+                progress.enter("write", sum(len(b.files) for b in bins), sum(b.bytes for b in bins))
                 with location.storage.syncing():
                     joined = _write(engine, location, session, target, bins, request)
+                    progress.enter("sync")
                     session.sync_staging()
                     _check(engine, location, session, bins, joined)
                 staged = [s for files in joined for s in files.staged]
                 removed = [file.info for chosen in bins for file in chosen.files]
                 keep = _note(target, staged, removed) if request.undoable else None
+                progress.enter("commit")
                 session.commit(staged, removed, target.files.infos, keep)
-            _count(progress, joined, removed)
+            _count(commits, joined, removed)
             if request.undoable:
-                return _result(location, _infos_after(target, staged, removed), target.rows, progress)
+                return _result(location, _infos_after(target, staged, removed), target.rows, commits)
+            progress.enter("lock")
+
+
+@contextlib.contextmanager
+def _interruptions(location: Location, commits: _Commits) -> Iterator[None]:
+    """Ctrl-C after some commits changed files, though no row."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if commits.commits and not unfinished(location):
+            error.args = (f"No row was changed. Commits that stay: {commits.commits}. Compact again to go on.",)
+        raise
 
 
 def plan(engine: Engine, location: Location, request: CompactRequest) -> CompactPlan:
     """What the first pass of a compaction would do. Nothing is locked and nothing is written."""
     warn_unfinished(location)
-    with engine.running() as engine:
+    title = f"plan of the compaction of {location.shown}"
+    with Progress.of(title, "footers", request.on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
         bins = _choose(engine, location, target, request, None)
     planned = [
@@ -115,7 +141,7 @@ def _target(engine: Engine, location: Location, request: CompactRequest) -> tupl
     """The target, with the bounds of the sort columns, and the request with the target's spelling of columns."""
     target = read_target(engine.footers, location, request.sort_by, None, engine.ignores_case)
     if target.schema is None:
-        raise TargetError(f"There is no data set at {location.shown}. Check the path.")
+        raise no_dataset(location)
     if engine.ignores_case and in_target_case(target, request.sort_by) != request.sort_by:
         request = replace(request, sort_by=in_target_case(target, request.sort_by))
         target = read_target(engine.footers, location, request.sort_by, None, engine.ignores_case)
@@ -124,29 +150,30 @@ def _target(engine: Engine, location: Location, request: CompactRequest) -> tupl
 
 
 def _next_bins(
-    engine: Engine, location: Location, target: Target, request: CompactRequest, progress: _Progress
-) -> list[Bin]:
-    """The bins of the next commit: about as many bytes as a commit replaces."""
+    engine: Engine, location: Location, target: Target, request: CompactRequest, commits: _Commits
+) -> tuple[list[Bin], int]:
+    """The bins of the next commit, about as many bytes as a commit replaces; and the bytes of all bins."""
     infos = target.files.infos
-    if progress.known is None:
-        progress.known = {info.path for info in infos}
-        progress.before = len(infos), sum(info.size for info in infos)
+    if commits.known is None:
+        commits.known = {info.path for info in infos}
+        commits.before = len(infos), sum(info.size for info in infos)
     limit = max(_COMMIT_BYTES, _FILES_PER_TASK * engine.parallelism * request.target_size)
     chosen: list[Bin] = []
-    for candidate in _choose(engine, location, target, request, progress):
+    candidates = _choose(engine, location, target, request, commits)
+    for candidate in candidates:
         if chosen and not request.undoable and sum(c.bytes for c in chosen) + candidate.bytes > limit:
             break
         chosen.append(candidate)
-    return chosen
+    return chosen, sum(candidate.bytes for candidate in candidates)
 
 
 def _choose(
-    engine: Engine, location: Location, target: Target, request: CompactRequest, progress: _Progress | None
+    engine: Engine, location: Location, target: Target, request: CompactRequest, commits: _Commits | None
 ) -> list[Bin]:
     files = _in_partitions(target, request.partitions)
-    written = set[str]() if progress is None else progress.written
-    if progress is not None and progress.known is not None:
-        files = [file for file in files if file.path in progress.known]
+    written = set[str]() if commits is None else commits.written
+    if commits is not None and commits.known is not None:
+        files = [file for file in files if file.path in commits.known]
     is_sorted = partial(rows_are_sorted, location, request.sort_by)
     bins = choose_bins(files, request.target_size, request.sort_by, is_sorted, partial(_owner_of, location))
     # A new file is never cut or sorted a second time, so that this ends: the other reasons make fewer of something.
@@ -218,7 +245,13 @@ def _write(
         for number, chosen in enumerate(bins)
     ]
     step = Step("rewrite", sum(len(chosen.files) for chosen in bins), sum(chosen.bytes for chosen in bins))
-    return engine.map(step, partial(join_files, location, engine.pool or Pool()), jobs, _weight)
+    return engine.map(step, partial(_join, location, engine.pool or Pool(), engine.progress), jobs, _weight)
+
+
+def _join(location: Location, pool: Pool, progress: Progress, job: JoinJob) -> Joined:
+    joined = join_files(location, pool, job)
+    progress.advance(len(job.bin.files), job.bin.bytes)
+    return joined
 
 
 def _weight(job: JoinJob) -> int:
@@ -243,15 +276,15 @@ def _check(engine: Engine, location: Location, session: Session, bins: Sequence[
             )
 
 
-def _count(progress: _Progress, joined: Sequence[Joined], removed: Sequence[FileInfo]) -> None:
-    assert progress.known is not None
+def _count(commits: _Commits, joined: Sequence[Joined], removed: Sequence[FileInfo]) -> None:
+    assert commits.known is not None
     new = {s.path for files in joined for s in files.staged}
-    progress.commits += 1
-    progress.known |= new
-    progress.written |= new
-    progress.bytes_written += sum(s.size for files in joined for s in files.staged)
-    progress.bytes_copied += sum(files.copied for files in joined)
-    progress.removed += [info.path for info in removed]
+    commits.commits += 1
+    commits.known |= new
+    commits.written |= new
+    commits.bytes_written += sum(s.size for files in joined for s in files.staged)
+    commits.bytes_copied += sum(files.copied for files in joined)
+    commits.removed += [info.path for info in removed]
 
 
 def _infos_after(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> list[FileInfo]:
@@ -266,17 +299,17 @@ def _note(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo])
     return CommitNote("compact", {**files, "rows": target.rows})
 
 
-def _result(location: Location, infos: Sequence[FileInfo], rows: int, progress: _Progress) -> CompactResult:
-    files, size = progress.before or (len(infos), sum(info.size for info in infos))
+def _result(location: Location, infos: Sequence[FileInfo], rows: int, commits: _Commits) -> CompactResult:
+    files, size = commits.before or (len(infos), sum(info.size for info in infos))
     return CompactResult(
         files_before=files,
         files_after=len(infos),
         bytes_before=size,
         bytes_after=sum(info.size for info in infos),
         rows=rows,
-        commits=progress.commits,
-        bytes_written=progress.bytes_written,
-        bytes_copied=progress.bytes_copied,
-        new_files=[location.show(info.path) for info in infos if info.path in progress.written],
-        removed_files=[location.show(path) for path in progress.removed if path not in progress.written],
+        commits=commits.commits,
+        bytes_written=commits.bytes_written,
+        bytes_copied=commits.bytes_copied,
+        new_files=[location.show(info.path) for info in infos if info.path in commits.written],
+        removed_files=[location.show(path) for path in commits.removed if path not in commits.written],
     )

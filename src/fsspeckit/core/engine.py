@@ -22,6 +22,7 @@ from fsspeckit.core.actions import Actions
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.key_index import KeySet
 from fsspeckit.core.model import FileInfo, Replace, Shape
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.rows.exchange import Runner
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
@@ -39,9 +40,9 @@ class Source(Protocol):
     def renamed(self, names: Sequence[str]) -> Source:
         """The same columns under the names of the target, if the engine ignores case."""
 
-    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
+    def spool(self, shape: Shape, scratch: Scratch | None, progress: Progress) -> Spool:
         """Read the source once and cast it to the shape (`values.conform`). `plan` writes nothing: it has no scratch.
-        The caller closes the store of the spool."""
+        The caller closes the store of the spool. `progress` counts the rows."""
 
     def close(self) -> None:
         """Close what `open` has opened; sources of the caller stay open."""
@@ -88,7 +89,7 @@ class Engine(Runner, Protocol):
     def ignores_case(self) -> bool:
         """Are `name` and `Name` one column?"""
 
-    def running(self) -> contextlib.AbstractContextManager[Self]:
+    def running(self, progress: Progress) -> contextlib.AbstractContextManager[Self]:
         """The engine of one merge; its resources, such as threads, end with the block."""
 
     def open(self, source: object) -> Source:

@@ -30,6 +30,7 @@ from fsspeckit.core.model import (
     WriteOptions,
 )
 from fsspeckit.core.parallel import cached_property
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.validate import RowOrder
 
 
@@ -67,6 +68,9 @@ class Request:
     """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
     schema: SchemaChanges = field(default_factory=SchemaChanges)
     small_files: Literal["new", "append"] = "new"
+    on_progress: OnProgress | None = None
+    compare: bool = False
+    """A plan reads the matched rows too, and says which change."""
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""

@@ -20,6 +20,7 @@ from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.key_index import IndexedKeys, KeySet
 from fsspeckit.core.model import FileInfo, Replace, Shape
 from fsspeckit.core.parallel import Pool, parallel_map
+from fsspeckit.core.progress import SILENT, Progress
 from fsspeckit.core.rows.exchange import Buckets, Read, Send, Step, Task, pull
 from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed, in_memory_part
 from fsspeckit.core.rows.store import LocalStore
@@ -45,16 +46,17 @@ class LocalEngine:
     """Bytes of a stream that the spool holds in memory; more go to a file."""
 
     pool: Pool | None = None
+    progress: Progress = SILENT
 
     def __init__(self, threads: int | None = None) -> None:
         self.parallelism = threads or min(8, os.cpu_count() or 1)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Self]:
+    def running(self, progress: Progress) -> Iterator[Self]:
         """This engine with a pool of threads, for one merge."""
-        with Pool.of(self.parallelism) as pool:
+        with Pool.of(self.parallelism, progress.stop) as pool:
             engine = copy.copy(self)
-            engine.pool = pool
+            engine.pool, engine.progress = pool, progress
             yield engine
 
     def footers(self, location: Location, files: Iterable[FileInfo], columns: Sequence[str]) -> Footers:
@@ -107,18 +109,20 @@ class ArrowSource:
         fields = [field.with_name(name) for field, name in zip(self.schema, names, strict=True)]
         return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
-    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
+    def spool(self, shape: Shape, scratch: Scratch | None, progress: Progress = SILENT) -> Spool:
         store = LocalStore(self.memory, partial(self._spill_folder, scratch))
         parts: tuple[Part, ...]
         try:
             if isinstance(self.rows, pa.Table):
                 table = conform(self._named(self.rows), shape)
                 parts = (in_memory_part(store, shape, table),) if table.num_rows else ()
+                progress.advance(rows=table.num_rows)
             else:
                 writer = PartWriter(store, shape)
                 tables = (self._named(pa.Table.from_batches([batch])) for batch in self.rows())
                 for piece in conformed(tables, shape):
                     writer.write(piece)
+                    progress.advance(rows=piece.num_rows)
                 parts = writer.finish()
         except BaseException:
             store.close()

@@ -31,7 +31,7 @@ from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import Session, warn_unfinished, writing
 from fsspeckit.core.commit.undo import kept_copies
 from fsspeckit.core.dataset import ledger
-from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.dataset.listing import list_files, no_dataset
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.target import (
     evolved_template,
@@ -44,13 +44,13 @@ from fsspeckit.core.dataset.target import (
     template,
 )
 from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
-from fsspeckit.core.errors import DatasetMergeError, FsspeckitError, TargetError
+from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.key_map import map_column, map_of_result
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
 from fsspeckit.core.match.hits import Hits
-from fsspeckit.core.match.key_index import profile_of
+from fsspeckit.core.match.key_index import profile_of, scan_bytes
 from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
@@ -75,11 +75,10 @@ from fsspeckit.core.rewrite.inserts import NewFiles, count_by_folder, insert_row
 from fsspeckit.core.rows.deduplicate import one_row_per_key
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
-from fsspeckit.core.suggestions import closest
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
-from fsspeckit.core.write_changes import check_free_space, replacing, retype, write_changes
+from fsspeckit.core.write_changes import check_free_space, compare_changes, replacing, retype, work_of, write_changes
 from fsspeckit.core.write_plan import PlannedWrite, WriteRequest, plan_removals
 
 __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "run", "write"]
@@ -88,8 +87,12 @@ __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "ru
 def run(engine: Engine, location: Location, source: object, request: Request) -> MergeResult:
     """Merge `source` into the data set at `location`, or delete the rows that `request.filters` select."""
     check_commit_log(request.commit_log, location)
-    progress = Progress("lock")
-    with engine.running() as engine, writing(location, request.lock_timeout) as session:
+    strategy, on_progress = request.strategy.value, request.on_progress
+    with (
+        Progress.of(f"{strategy} into {location.shown}", "lock", on_progress) as progress,
+        engine.running(progress) as engine,
+        writing(location, request.lock_timeout, progress.waiting) as session,
+    ):
         progress.enter("footers")
         target, request = _target(engine, location, request)
         if request.batch and ledger.is_replay(request.batch, target.ledger):
@@ -99,7 +102,7 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
             progress.enter("match")
             planned, spool, hits = _plan(engine, location, pinned, target, request)
             validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
-            progress.enter("write")
+            progress.enter("write", *work_of(planned, spool))
             with location.storage.syncing():
                 rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
                 removed = _removed(planned, rewritten)
@@ -121,29 +124,44 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
 def plan(engine: Engine, location: Location, source: object, request: Request) -> MergePlan:
     """Plan a merge: nothing is locked and nothing is written."""
     warn_unfinished(location)
-    with engine.running() as engine:
+    title, on_progress = f"plan of {request.strategy.value} into {location.shown}", request.on_progress
+    with Progress.of(title, "footers", on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
+        progress.enter("source")
         with _spooled(engine, source, target, request, None) as pinned:
+            progress.enter("match")
             planned, spool, hits = _plan(engine, location, pinned, target, request)
+            compared = None
+            if request.compare:
+                touched = planned.touched
+                progress.enter("compare", len(touched), sum(footer.info.size for footer in touched))
+                compared = compare_changes(engine, location, spool, hits, planned)
             partitions, counts, new_rows = partition_map(target, planned.shape), planned.counts, {}
             if not request.actions.replaces_target:
                 count = counts.inserted + counts.moved
                 new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
-            return results.describe(location, planned, new_rows)
+            return results.describe(location, planned, new_rows, compared)
 
 
 def write(engine: Engine, location: Location, source: object, request: WriteRequest) -> WriteResult:
     """Add rows as new files, or replace all data files or those of some partitions by new ones, in one commit."""
-    with engine.running() as engine, writing(location, request.lock_timeout) as session:
+    with (
+        Progress.of(f"{request.mode} into {location.shown}", "lock", request.on_progress) as progress,
+        engine.running(progress) as engine,
+        writing(location, request.lock_timeout, progress.waiting) as session,
+    ):
+        progress.enter("footers")
         with _planned_write(engine, location, source, request, _scratch(session)) as planned:
             validate.removed_rows(planned.removed_rows, request.max_removed_rows)
             target, spool, shape = planned.target, planned.spool, planned.shape
             partitions, layout = partition_map(target, shape), template(target, shape)
             options = new_file_options(location, target, layout, request.options, engine.compression)
-            files = NewFiles(shape, partitions, session.stage([""]), options, layout, target.ledger)
+            files = NewFiles(shape, partitions, session.stage([""]), options, layout, target.ledger, progress=progress)
             if request.schema.evolve:
                 files = replace(files, evolved_template=evolved_template(target, shape))
                 check_free_space(location, files.staging, planned.rewritten)
+            old_bytes = sum(footer.info.size for footer in planned.rewritten)
+            progress.enter("write", len(planned.rewritten), spool.bytes + old_bytes)
             with location.storage.syncing():
                 staged = insert_rows(engine, location, spool, None, spool.rows, files)
                 if not staged and planned.keeps_no_file:
@@ -151,11 +169,13 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
                 session.stage(sorted({posixpath.dirname(footer.path) for footer in planned.rewritten}))
                 columns, added, how = planned.columns, planned.added, replacing(engine, location)
                 rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, how)
+                progress.enter("sync")
                 if staged:
                     session.sync_staging()
         removed = [*planned.removed, *_moved(rewritten, planned.infos)]
         result = results.written(location, request.mode, staged, rewritten, removed, planned)
         changed = [*(s for r in rewritten for s in r.staged), *staged]
+        progress.enter("commit")
         session.commit(changed, removed, planned.infos, results.note(result) if request.undoable else None)
     return result
 
@@ -163,7 +183,12 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
 def plan_write(engine: Engine, location: Location, source: object, request: WriteRequest) -> WritePlan:
     """Plan a plain write: nothing is locked and nothing is written."""
     warn_unfinished(location)
-    with engine.running() as engine, _planned_write(engine, location, source, request, None) as planned:
+    title = f"plan of {request.mode} into {location.shown}"
+    with (
+        Progress.of(title, "footers", request.on_progress) as progress,
+        engine.running(progress) as engine,
+        _planned_write(engine, location, source, request, None) as planned,
+    ):
         spool, partitions = planned.spool, partition_map(planned.target, planned.shape)
         new_rows = count_by_folder(engine, spool, None, spool.rows, partitions)
         return results.describe_write(location, request.mode, planned, new_rows)
@@ -177,6 +202,7 @@ def _planned_write(
     infos, target, overwritten_rows = list_files(location), None, None
     if request.mode != "overwrite":
         target = read_target(engine.footers, location, (), request.partition_columns, engine.ignores_case)
+    engine.progress.enter("source")
     with contextlib.closing(_open(engine, source, target)) as opened:
         if target is None:
             target, overwritten_rows = overwritten_target(location, opened.schema, request.partition_columns)
@@ -185,7 +211,7 @@ def _planned_write(
         zones = request.partition_timezone, request.source_timezone
         shape = _shape(engine, target, opened, (), *zones, schema=request.schema)
         shape = replace(shape, max_lengths=request.max_lengths)
-        spool = opened.spool(shape, scratch)
+        spool = opened.spool(shape, scratch, engine.progress)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
         planned = plan_removals(request, infos, target, spool, shape, overwritten_rows)
@@ -201,23 +227,13 @@ def _target(engine: Engine, location: Location, request: Request) -> tuple[Targe
     bounds = request.key_columns if request.filters is None else filter_names(request.filters)
     target = read_target(engine.footers, location, bounds, columns, ignores_case)
     if target.schema is None and request.must_exist:
-        raise TargetError(f"There is no data set at {location.shown}. Check the path.{_similar(location)}")
+        raise no_dataset(location)
     if target.schema is None or not ignores_case:
         return target, request
     own_names = partial(in_target_case, target)
     if own_names(bounds) != bounds:
         target = read_target(engine.footers, location, own_names(bounds), columns, ignores_case)
     return target, request.renamed(own_names)
-
-
-def _similar(location: Location) -> str:
-    """A folder beside a target that does not exist, if its name is alike."""
-    with contextlib.suppress(OSError, FsspeckitError):
-        beside = [name for name in location.storage.names(location.parent) if name != location.name]
-        found = closest(location.name, beside)
-        if found is not None:
-            return f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), found)}?"
-    return ""
 
 
 def _open(engine: Engine, source: object, target: Target | None) -> Source:
@@ -254,7 +270,7 @@ def _spooled(
             shape = replace(shape, max_lengths=request.max_lengths)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
-        spool = opened.spool(shape, scratch)
+        spool = opened.spool(shape, scratch, engine.progress)
     with contextlib.closing(spool.store):
         yield spool
 
@@ -313,6 +329,7 @@ def _plan(
         if profile.rows == 0:
             pruned = [Pruned((), "the source has no rows")] * len(pruned)
         scans = [Scan(target.files[n], file.row_groups) for n, file in enumerate(pruned) if file.row_groups]
+        engine.progress.expect(len(scans), sum(map(scan_bytes, scans)))
         matched = key_set.match(location, scans)
     validate.no_moved_keys(matched.match, actions, shape.partitions)
     validate.whole_rows(target, shape, matched.match.moved, actions)

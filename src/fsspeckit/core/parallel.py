@@ -131,21 +131,25 @@ class Pool:
     workers: int = 1
     _threads: Threads | None = None
     _members: frozenset[int] | set[int] = field(default=frozenset())
+    _interrupted: Callable[[BaseException], None] | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, workers: int) -> Iterator[Pool]:
-        """A pool whose threads start when they are needed, and end with the context."""
+    def of(cls, workers: int, interrupted: Callable[[BaseException], None] | None = None) -> Iterator[Pool]:
+        """A pool whose threads start when they are needed, and end with the context.
+
+        `interrupted` is called when Ctrl-C ends a `map` early, and may make its functions end early too.
+        """
         if workers <= 1:
             yield cls()
             return
         members: set[int] = set()
         with Threads(workers, "fsspeckit", _add_this_thread, (members,)) as threads:
-            yield cls(workers, threads, members)
+            yield cls(workers, threads, members, interrupted)
 
     def part(self, workers: int) -> Pool:
         """The same threads, of which at most so many take part in one `map`."""
-        return Pool(min(workers, self.workers), self._threads, self._members)
+        return Pool(min(workers, self.workers), self._threads, self._members, self._interrupted)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Results in the order of the items; after the first error no more items are begun."""
@@ -161,6 +165,10 @@ class Pool:
                 work()
                 helpers = [helper for helper in helpers if not helper.cancel()]
             wait(helpers)
+        except KeyboardInterrupt as error:
+            if self._interrupted is not None:
+                self._interrupted(error)
+            raise
         finally:
             work.is_over = True
             wait(helpers)

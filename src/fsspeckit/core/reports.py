@@ -237,7 +237,8 @@ class FilePlan:
     - `prune`: partition values or statistics prove that it contains no source key
 
     `matched_rows` have a key of the source. `updated_rows` are replaced, `deleted_rows` removed, and `skipped_rows`
-    stay because the source's row is older.
+    stay because the source's row is older. `changed_rows` of the updated rows get other values; `None` if the plan did
+    not compare them. With `plan(compare=True)` a file whose matched rows are all equal already is a `scan`.
     """
 
     path: str
@@ -251,6 +252,7 @@ class FilePlan:
     updated_rows: int = 0
     deleted_rows: int = 0
     skipped_rows: int = 0
+    changed_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,8 @@ class MergePlan:
     `new_rows` are the rows of new files by folder (`""` if the data set is not partitioned). `new_partitions` are
     folders that do not exist yet, `emptied_partitions` those that lose their last file. `key_map` has the key ranges of
     files for the map on the page.
+
+    `changed` of the updated rows would have other values than now; `None` without `plan(compare=True)`.
     """
 
     strategy: str
@@ -287,6 +291,7 @@ class MergePlan:
     new_partitions: tuple[str, ...] = ()
     emptied_partitions: tuple[str, ...] = ()
     added_columns: Mapping[str, str] = field(default_factory=dict)
+    changed: int | None = None
     key_map: KeyMap | None = field(default=None, compare=False)
 
     @property

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from fsspeckit.core.actions import MatchedRows
 from fsspeckit.core.commit.session import CommitNote
+from fsspeckit.core.dataset.ledger import file_to_copy, with_batch
+from fsspeckit.core.dataset.target import files_of_other_types
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.key_map import map_of_plan
 from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
+from fsspeckit.core.rewrite.compare import Comparison
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values.evolve import added_paths
 from fsspeckit.core.write_plan import PlannedWrite
@@ -152,12 +156,50 @@ def unchanged(location: Location, target: Target, request: Request) -> MergeResu
     return MergeResult(strategy, 0, rows, rows, 0, 0, 0, files, preserved_files=kept, changed=0, replayed=True)
 
 
-def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, int]) -> MergePlan:
+@dataclass(frozen=True)
+class _Written:
+    """The files of the target that a merge writes anew: those with `changed` rows, those `brought_along` without one,
+    and one that is `copied` for the records of streams."""
+
+    changed: Sequence[Footer]
+    brought_along: Sequence[Footer]
+    copied: Footer | None
+
+    @classmethod
+    def of(cls, planned: ExecutionPlan, compared: Mapping[str, Comparison] | None) -> _Written:
+        """If rows were `compared`, without files whose rows are equal. They may be brought along all the same."""
+        if compared is None:
+            return cls(planned.touched, planned.brought_along, planned.copied)
+        changed = [f for f in planned.touched if f.path not in compared or compared[f.path].rewritten]
+        new_rows = planned.counts.inserted or planned.counts.moved
+        if not (changed or new_rows or planned.evolves_all):
+            return cls([], [], None)
+        paths = {footer.path for footer in changed}
+        others = files_of_other_types(planned.target, planned.shape, planned.retyped, planned.added_to_all)
+        brought_along = [footer for footer in others if footer.path not in paths]
+        if not changed or new_rows or brought_along or paths - planned.emptied:
+            return cls(changed, brought_along, None)
+        left = [footer for footer in planned.target.files if footer.path not in paths]
+        return cls(changed, [], file_to_copy(left, with_batch(planned.target.ledger, planned.request.batch)))
+
+    @property
+    def files(self) -> dict[str, Footer]:
+        copied = [] if self.copied is None else [self.copied]
+        return {footer.path: footer for footer in [*self.changed, *self.brought_along, *copied]}
+
+
+def describe(
+    location: Location,
+    planned: ExecutionPlan,
+    new_rows: Mapping[str, int],
+    compared: Mapping[str, Comparison] | None = None,
+) -> MergePlan:
     """The plan of a merge: exact counts, and for every file what would happen and why."""
-    counts, brought_along = planned.counts, planned.brought_along
-    copied_files = [] if planned.copied is None else [planned.copied]
-    touched = {f.path: f for f in [*planned.touched, *brought_along, *copied_files]}
-    copied = sum(_copied(planned, footer) for footer in [*planned.touched, *copied_files])
+    counts, written = planned.counts, _Written.of(planned, compared)
+    brought_along, touched = written.brought_along, written.files
+    copied_files = [] if written.copied is None else [written.copied]
+    copied = sum(_copied(planned, footer) for footer in [*written.changed, *copied_files])
+    types_change = compared is None or bool(touched) or counts.inserted > 0
     return MergePlan(
         strategy=planned.request.strategy.value,
         key_columns=planned.shape.keys,
@@ -167,14 +209,19 @@ def describe(location: Location, planned: ExecutionPlan, new_rows: Mapping[str, 
         inserted=counts.inserted,
         updated=counts.updated,
         deleted=counts.deleted,
-        files=tuple(_file_plans(location, planned, touched)),
-        hints=(*_type_hints(planned, brought_along), *_hints(planned), *layout_hints(location.shown, planned)),
+        files=tuple(_file_plans(location, planned, written, compared)),
+        hints=(
+            *(_type_hints(planned, brought_along) if types_change else ()),
+            *_hints(planned),
+            *layout_hints(location.shown, planned),
+        ),
         bytes_copied=copied,
         bytes_encoded=sum(footer.info.size for footer in touched.values()) - copied,
-        retyped_columns=_retyped_columns(planned),
-        added_columns=_added_columns(planned),
+        retyped_columns=_retyped_columns(planned) if types_change else {},
+        added_columns=_added_columns(planned) if types_change else {},
         skipped=counts.skipped,
         moved=counts.moved,
+        changed=None if compared is None else sum(c.changed for c in compared.values()) + counts.moved,
         new_rows=new_rows,
         new_partitions=tuple(sorted(set(new_rows) - _folders(planned.target) - {""})),
         emptied_partitions=tuple(sorted(planned.emptied_partitions.difference(new_rows))),
@@ -195,8 +242,11 @@ def _copied(planned: ExecutionPlan, footer: Footer) -> int:
     return footer.info.size * unmatched // max(1, sum(group.bytes for group in footer.row_groups))
 
 
-def _file_plans(location: Location, planned: ExecutionPlan, touched: Container[str]) -> Iterator[FilePlan]:
-    files, folder = planned.target.files, location.show("")
+def _file_plans(
+    location: Location, planned: ExecutionPlan, written: _Written, compared: Mapping[str, Comparison] | None
+) -> Iterator[FilePlan]:
+    files, folder, touched = planned.target.files, location.show(""), written.files
+    changed_files = {footer.path for footer in written.changed}
     columns = zip(files.infos, planned.pruned, files.rows, files.group_counts, strict=True)
     for number, (info, pruned, rows, groups) in enumerate(columns):
         action: Action = "prune"
@@ -205,6 +255,11 @@ def _file_plans(location: Location, planned: ExecutionPlan, touched: Container[s
             matched = planned.match.rows_in(info.path)
             all_deleted = matched.deleted + sum(planned.missing_rows(number).values())
             action, reason = _action(pruned, matched, all_deleted, info.path in touched, planned)
+            if compared is not None and info.path in compared and info.path not in changed_files:
+                equal = f"{_count(matched.updated, 'matched row')}, equal already"
+                reason = f"{equal}; {_reason_to_retype(planned)}" if info.path in touched else equal
+            elif compared is not None and info.path in compared and compared[info.path].changed < matched.updated:
+                reason = f"{reason}, {compared[info.path].changed:,} with other values"
         yield FilePlan(
             folder + info.path,
             action,
@@ -217,6 +272,7 @@ def _file_plans(location: Location, planned: ExecutionPlan, touched: Container[s
             matched.updated,
             all_deleted,
             matched.skipped,
+            None if compared is None else compared[info.path].changed if info.path in compared else 0,
         )
 
 

@@ -20,7 +20,8 @@ from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits
 from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
 from fsspeckit.core.rewrite.append import APPEND_BYTES, append_rows, files_to_append_to
-from fsspeckit.core.rewrite.files import new_name, rewrite_files
+from fsspeckit.core.rewrite.compare import Comparison
+from fsspeckit.core.rewrite.files import compare_files, new_name, rewrite_files
 from fsspeckit.core.rewrite.inserts import NewFiles, insert_rows
 from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.spool import Spool
@@ -74,6 +75,30 @@ def write_changes(
     return rewritten, inserted
 
 
+def compare_changes(
+    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan
+) -> dict[str, Comparison]:
+    """What a merge would find when it rewrites the files with matched rows, by their paths; nothing is written."""
+    request = planned.request
+    if not planned.counts:
+        return {}
+    files = new_files(engine, location, planned.target, planned.shape, "", request)
+    jobs = _jobs(planned, files, replacing(engine, location, request.replace))
+    compared = compare_files(engine, location, planned.shape, spool, hits, planned.match, jobs) if jobs else []
+    by_path = {comparison.path: comparison for comparison in compared}
+    return {path: by_path.get(path, Comparison(path, True)) for path in [*by_path, *planned.emptied]}
+
+
+def work_of(planned: ExecutionPlan, spool: Spool) -> tuple[int, int]:
+    """How many files are rewritten, and about how many bytes of old files and new rows that takes."""
+    counts, files = planned.counts, []
+    if counts and not planned.request.actions.replaces_target:
+        files = [f for f in planned.touched if f.path not in planned.emptied] + planned.brought_along
+    new_rows = planned.profile.rows if planned.request.actions.replaces_target else counts.inserted + counts.moved
+    new_bytes = spool.bytes * new_rows // max(1, spool.rows)
+    return len(files), sum(footer.info.size for footer in files) + new_bytes
+
+
 def _append_to(
     planned: ExecutionPlan, spool: Spool, files: NewFiles, new_rows: int, changed: Container[str]
 ) -> dict[str, Footer]:
@@ -123,7 +148,8 @@ def new_files(
     partitions = partition_map(target, shape)
     options = new_file_options(location, target, layout, request.options, engine.compression)
     evolved = evolved_template(target, shape) if request.schema.evolve else None
-    return NewFiles(shape, partitions, staging, options, layout, entries, request.actions, evolved)
+    actions, progress = request.actions, engine.progress
+    return NewFiles(shape, partitions, staging, options, layout, entries, actions, evolved, progress)
 
 
 def retype(

@@ -25,6 +25,7 @@ from fsspeckit.core.model import (
     WriteOptions,
 )
 from fsspeckit.core.parallel import cached_property
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.rows.spool import Spool
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
@@ -46,6 +47,7 @@ class WriteRequest:
     undoable: bool = False
     max_lengths: Mapping[str, int] = field(default_factory=dict)
     schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
+    on_progress: OnProgress | None = None
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""

@@ -13,6 +13,7 @@ from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.replaced_partitions import check_form
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import MergeStrategy, WriteOptions
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.write_plan import MODES, WriteRequest
 from fsspeckit.datasets.options import Columns
 from fsspeckit.datasets.schema_options import schema_changes
@@ -31,17 +32,27 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
         lock_timeout=timeout(options),
         partition_timezone=zone(options, "partition_timezone"),
         source_timezone=zone(options, "source_timezone"),
-        undoable=undoable(options),
+        undoable=flag("undoable", options),
+        on_progress=progress_callback(options),
         max_lengths=options.get("max_lengths") or {},
         schema=schema_changes(options, "mode='overwrite'" if mode == "overwrite" else None),
     )
 
 
-def undoable(options: Mapping[str, Any]) -> bool:
-    is_undoable = options.get("undoable", False)
-    if not isinstance(is_undoable, bool):
-        raise ArgumentError(f"undoable must be True or False, not {is_undoable!r}.")
-    return is_undoable
+def flag(name: str, options: Mapping[str, Any]) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} must be True or False, not {value!r}.")
+    return value
+
+
+def progress_callback(options: Mapping[str, Any]) -> OnProgress | None:
+    callback: OnProgress | None = options.get("on_progress")
+    if callback is not None and not callable(callback):
+        raise ArgumentError(
+            f"on_progress is a function that takes a ProgressEvent, such as fsspeckit.progress_bar(), not {callback!r}."
+        )
+    return callback
 
 
 def batch_interval(compact_every: Any) -> int | None:
@@ -129,5 +140,6 @@ def compact_request(options: Mapping[str, Any]) -> CompactRequest:
         sort_by=validate.column_names("sort_by", options.get("sort_by")) or (),
         partitions=None if partitions is None else tuple(partitions),
         lock_timeout=timeout(options),
-        undoable=undoable(options),
+        on_progress=progress_callback(options),
+        undoable=flag("undoable", options),
     )

@@ -17,6 +17,7 @@ from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.match.filters import filter_names
 from fsspeckit.core.model import MergeStrategy
+from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.reports import (
     CompactPlan,
     CompactResult,
@@ -31,12 +32,13 @@ from fsspeckit.datasets.arguments import (
     check_used,
     compact_request,
     file_name,
+    flag,
     layout,
     partition_argument,
+    progress_callback,
     row_limit,
     small_files,
     timeout,
-    undoable,
     write_request,
     zone,
 )
@@ -119,6 +121,7 @@ class DatasetIO(Generic[Frame]):
                 default under Spark is the session's zone; other engines refuse such timestamps.
             batch: identifies `data` as a batch of a stream. A batch that was committed before is skipped.
             undoable: keep the files that are replaced or removed, so that `fsspeckit.undo` can put them back.
+            on_progress: called with a `ProgressEvent` again and again.
 
         Raises:
             ValueError: the input was refused (null or duplicate keys, columns or types that do not fit, a key that
@@ -142,7 +145,7 @@ class DatasetIO(Generic[Frame]):
         partition_columns: Columns | None = None,
         **options: Unpack[PlanOptions],
     ) -> MergePlan:
-        """Describe what `merge` would do: exact counts, and the action for each file with its reason."""
+        """Describe what `merge` would do: exact counts, and the action for each file; `compare` reads rows too."""
         check_known("plan", options, PlanOptions)
         return self._plan(data, path, self.request(strategy, key_columns, partition_columns, options))
 
@@ -213,11 +216,13 @@ class DatasetIO(Generic[Frame]):
         with self._running("merge", location) as engine:
             return compaction.compact(engine, location, request)
 
-    def undo(self, path: Path, lock_timeout: float = defaults.LOCK_TIMEOUT) -> UndoResult:
+    def undo(
+        self, path: Path, lock_timeout: float = defaults.LOCK_TIMEOUT, on_progress: OnProgress | None = None
+    ) -> UndoResult:
         """Put back what the last commit with `undoable=True` replaced or removed, as `fsspeckit.undo` does."""
         location = self._locate(path)
         with self._running("merge", location):
-            return undoing.undo(location, lock_timeout)
+            return undoing.undo(location, lock_timeout, on_progress)
 
     def plan_compact(self, path: Path, **options: Unpack[CompactOptions]) -> CompactPlan:
         """Describe what `compact` would do, and change nothing."""
@@ -375,12 +380,14 @@ class DatasetIO(Generic[Frame]):
             options=layout(options),
             replace=how,
             lock_timeout=timeout(options),
+            on_progress=progress_callback(options),
+            compare=flag("compare", options),
             batch=options.get("batch"),
             must_exist=bool(options.get("must_exist")),
             partition_timezone=zone(options, "partition_timezone"),
             source_timezone=zone(options, "source_timezone"),
             max_removed_rows=row_limit(options),
-            undoable=undoable(options),
+            undoable=flag("undoable", options),
             max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
             schema=schema_changes(options, idle, only_columns=only_columns),

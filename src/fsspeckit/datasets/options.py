@@ -13,6 +13,7 @@ from fsspeckit.core.suggestions import closest
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.ledger import Batch
     from fsspeckit.core.model import Replace
+    from fsspeckit.core.progress import OnProgress
 
 EngineName: TypeAlias = Literal["pyarrow", "duckdb", "spark"]
 Strategy: TypeAlias = Literal["insert", "update", "upsert", "delete"]
@@ -21,7 +22,14 @@ Mode: TypeAlias = Literal["append", "overwrite", "overwrite_partitions"]
 Columns: TypeAlias = Sequence[str] | str
 
 
-class CommonOptions(TypedDict, total=False):
+class ProgressOptions(TypedDict, total=False):
+    """Options of everything that may take long."""
+
+    on_progress: OnProgress | None
+    """Called with a `ProgressEvent` again and again, one call at a time, maybe from other threads."""
+
+
+class CommonOptions(ProgressOptions, total=False):
     """Options of `plan`, `merge` and all writes."""
 
     partition_by: Columns | None
@@ -80,6 +88,9 @@ class TargetOptions(TypedDict, total=False):
 
 class PlanOptions(CommonOptions, RowChangeOptions, SchemaOptions, TargetOptions, total=False):
     """Options of `plan`."""
+
+    compare: bool
+    """Read the matched rows too, and say which of them, and which files, are equal to the source's already."""
 
 
 class NewFileOptions(CommonOptions, SchemaOptions, total=False):
@@ -141,7 +152,7 @@ class MergeOptions(RewriteOptions, RowChangeOptions, SmallFilesOptions, TargetOp
     """Identifies the source as a batch of a stream. A batch that was committed before is skipped."""
 
 
-class DeleteOptions(TypedDict, total=False):
+class DeleteOptions(ProgressOptions, total=False):
     """Options of `delete` and `plan_delete`."""
 
     commit_log: str | None
@@ -159,7 +170,7 @@ class DeleteOptions(TypedDict, total=False):
     """Time zone of timestamps in `keys` that have none, if the target's have one. Under Spark: the session's."""
 
 
-class CompactOptions(TypedDict, total=False):
+class CompactOptions(ProgressOptions, total=False):
     """Options of `compact` and `plan_compact`."""
 
     target_size: int | str

@@ -20,6 +20,7 @@ from fsspeckit.core.model import Bounds, Footer
 from fsspeckit.core.report_text import count
 from fsspeckit.core.reports import KeyMap, without_map
 from fsspeckit.core.storage import Access, Location
+from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.core.validate import column_names
 from fsspeckit.core.values.schema import unify_footers
 from fsspeckit.report.summary import compaction_advice
@@ -154,7 +155,8 @@ def _types(columns: Sequence[Column], key_columns: Sequence[str]) -> dict[str, s
     types = {c.name: c.type for c in columns}
     missing = [k for k in key_columns if k not in types]
     if missing and columns:
-        raise ArgumentError(f"Key columns not found: {missing}. The data set has {list(types)}.")
+        hint = did_you_mean(missing, types)
+        raise ArgumentError(f"Key columns not found: {missing}. The data set has {list(types)}.{hint}")
     return {k: types.get(k, "") for k in key_columns}
 
 

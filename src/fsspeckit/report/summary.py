@@ -93,6 +93,7 @@ _DONE = {
 __all__ = [
     "LABELS",
     "Group",
+    "compared",
     "count",
     "counts",
     "document",
@@ -122,6 +123,19 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
     elif name == "rewrite" and any(not (f.updated_rows or f.deleted_rows) for f in files):
         meaning = f"{meaning}, or get columns or the common type of a column"
     return Group(name, LABELS[name], meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
+
+
+def compared(plan: MergePlan) -> str | None:
+    """How many of the updated rows and files would change, if the plan compared them."""
+    if plan.changed is None or not plan.updated:
+        return None
+    equal = sum(1 for f in plan.files if f.updated_rows and f.changed_rows == 0 and f.action == "scan")
+    kept = f"; {count(equal, 'file')} with matched rows would stay as {'it is' if equal == 1 else 'they are'}"
+    return (
+        f"{count(plan.changed)} of {count(plan.updated, 'updated row')} would get other values"
+        + kept * bool(equal)
+        + "."
+    )
 
 
 def result_groups(result: MergeResult) -> list[Group]:

@@ -20,6 +20,7 @@ from fsspeckit.report.inspection import InspectedFile, Inspection, range_text
 from fsspeckit.report.summary import (
     LABELS,
     Group,
+    compared,
     count,
     counts,
     headline,
@@ -65,6 +66,8 @@ class PlanView:
         columns = [("key", ", ".join(plan.key_columns)), ("partitions", ", ".join(plan.partition_columns) or "none")]
         yield _facts([*(fact for fact in columns if fact[1]), *partition_facts(plan)])
         yield line(counts(plan), "bold")
+        if sentence := compared(plan):
+            yield line(sentence)
         yield from _groups(groups, options)
         rows = [_plan_row(f, self.target) for f in _worthlisting(plan.files)]
         yield from listing(("file", "action", "matched", "row groups", "rows", "size", "reason"), rows, options)

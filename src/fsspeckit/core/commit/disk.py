@@ -18,10 +18,12 @@ from fsspeckit.core.commit.recovery import recover_locked, unfinished
 from fsspeckit.core.commit.shared import (
     CommitNote,
     Resolution,
+    Waiting,
     Writers,
     check_not_forked,
     check_unchanged,
     has_conflicts,
+    in_silence,
     not_finished,
     refuse_pattern,
     storage_errors,
@@ -51,9 +53,11 @@ _ADVICE = {
 
 
 @contextlib.contextmanager
-def writing(location: DiskLocation, lock_timeout: float = 60) -> Iterator[DiskSession]:
+def writing(
+    location: DiskLocation, lock_timeout: float = 60, *, waiting: Waiting = in_silence
+) -> Iterator[DiskSession]:
     failed = f"Cannot write to {location.shown}"
-    with _locked(location, lock_timeout) as (is_same_folder, made), storage_errors(failed, "stage", _ADVICE):
+    with _locked(location, lock_timeout, waiting) as (is_same_folder, made), storage_errors(failed, "stage", _ADVICE):
         try:
             recover_locked(location, lock_timeout, is_new=bool(made))
             with contextlib.closing(DiskSession(location, is_same_folder, lock_timeout)) as session:
@@ -91,7 +95,9 @@ def plan_folder(location: DiskLocation) -> str | None:
 
 
 @contextlib.contextmanager
-def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Callable[[], bool], list[str]]]:
+def _locked(
+    location: DiskLocation, lock_timeout: float, waiting: Waiting = in_silence
+) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if it does not exist, and lock it.
 
     Yields a function that checks whether the path still names the locked folder, and the folders that were made. Those
@@ -106,7 +112,7 @@ def _locked(location: DiskLocation, lock_timeout: float) -> Iterator[tuple[Calla
                 check_plain(location)
                 _refuse_own_snapshot(location, locks)
                 made += _make_root(location)
-                lock = locks.lock(location.root, lock_timeout, lambda folder: _owner(location, folder))
+                lock = locks.lock(location.root, lock_timeout, lambda folder: _owner(location, folder), waiting)
                 is_same_folder = stack.enter_context(lock)
         except OSError:
             _remove_empty(location, made)

@@ -50,8 +50,8 @@ def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> N
     streams = entries(footers)
     entry = streams.get(PREFIX + app_id)
     if entry is None:
-        names = sorted(name.removeprefix(PREFIX) for name in streams)
-        raise ArgumentError(f"{location.shown} has no stream {app_id!r}. It has {names}.")
+        names = [repr(name.removeprefix(PREFIX)) for name in sorted(streams)]
+        raise ArgumentError(f"{location.shown} has no stream {app_id!r}. It has {', '.join(names) or 'none'}.")
     committed = committed_at(entry)
     if committed is None:  # an old entry without a time: when the oldest file with it was written, or earlier
         committed = min(f.info.mtime_ns for f in footers if f.ledger.get(PREFIX + app_id) == entry) / 1e9

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fsspeckit.core.commit import disk, store
 from fsspeckit.core.commit.record import Record
-from fsspeckit.core.commit.shared import CommitNote, Resolution, Writers, check_unchanged
+from fsspeckit.core.commit.shared import CommitNote, Resolution, Waiting, Writers, check_unchanged, in_silence
 from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location
@@ -81,7 +81,9 @@ class Session(Protocol):
 class CommitProtocol(Protocol):
     """How a data set is held and changed. `location` is of the storage that the protocol is for."""
 
-    def writing(self, location: Any, lock_timeout: float = 60) -> contextlib.AbstractContextManager[Session]: ...
+    def writing(
+        self, location: Any, lock_timeout: float = 60, *, waiting: Waiting = in_silence
+    ) -> contextlib.AbstractContextManager[Session]: ...
     def recover(self, location: Any, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]: ...
     def unfinished(self, location: Any) -> list[str]: ...
     def reading(self, location: Any, timeout: float | None) -> contextlib.AbstractContextManager[Writers]: ...
@@ -92,9 +94,37 @@ class CommitProtocol(Protocol):
 _PROTOCOLS: Mapping[str, CommitProtocol] = {"rename": disk, "upload": store}
 
 
-def writing(location: Location, lock_timeout: float = 60) -> contextlib.AbstractContextManager[Session]:
-    """Hold the data set for writing. What the session staged and did not commit is gone when it ends."""
-    return _PROTOCOLS[location.storage.commits_by].writing(location, lock_timeout)
+@contextlib.contextmanager
+def writing(location: Location, lock_timeout: float = 60, waiting: Waiting = in_silence) -> Iterator[Session]:
+    """Hold the data set for writing. What the session staged and did not commit is gone when it ends.
+
+    While another writer holds it, `waiting` is called with a function that says which one. After Ctrl-C, the
+    KeyboardInterrupt says whether anything was changed.
+    """
+    held: Session | None = None
+    try:
+        protocol = _PROTOCOLS[location.storage.commits_by]
+        with protocol.writing(location, lock_timeout, waiting=waiting) as session:
+            held = session
+            yield session
+    except KeyboardInterrupt as error:
+        error.args = (_outcome(location, held),)
+        raise
+
+
+def _outcome(location: Location, session: Session | None) -> str:
+    """What an interrupted writer changed."""
+    if session is not None and not session.is_recorded:
+        return "Nothing was changed."
+    try:
+        is_unfinished = bool(unfinished(location))
+    except Exception:
+        is_unfinished = True
+    if is_unfinished:
+        commit = "The commit" if session is not None else "A commit of an earlier writer"
+        advice = f"run `fsspeckit recover {location.quoted}` to finish it; the next write does so too"
+        return f"{commit} is recorded: {advice}."
+    return "Nothing was changed." if session is None else "The commit is complete."
 
 
 def recover(location: Location, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]:
@@ -102,7 +132,11 @@ def recover(location: Location, lock_timeout: float = 60, resolution: Resolution
 
     A commit that the data set does not fit is refused, unless `resolution` says to `finish` or to `discard` it.
     """
-    return _PROTOCOLS[location.storage.commits_by].recover(location, lock_timeout, resolution)
+    try:
+        return _PROTOCOLS[location.storage.commits_by].recover(location, lock_timeout, resolution)
+    except KeyboardInterrupt as error:
+        error.args = ("Run `fsspeckit recover` again: it goes on where it was.",)
+        raise
 
 
 def unfinished(location: Location) -> list[str]:

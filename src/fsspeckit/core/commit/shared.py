@@ -32,6 +32,14 @@ Resolution = Literal["finish", "discard"]
 """How to resolve a recorded commit that conflicts with the data set: apply it anyway, or give it up."""
 
 
+Waiting = Callable[[Callable[[], str]], None]
+"""Called again and again while a lock is not free, with a function that says who has it."""
+
+
+def in_silence(owner: Callable[[], str]) -> None:
+    """`Waiting` that does nothing."""
+
+
 @dataclass(frozen=True)
 class Writers:
     """What a reader knows of the writers when it begins: their unfinished commits, and how others will be noticed.

@@ -17,6 +17,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from fsspeckit.core.commit import store_undo
@@ -40,10 +41,12 @@ from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.shared import (
     CommitNote,
     Resolution,
+    Waiting,
     check_data_paths,
     check_not_forked,
     check_unchanged,
     home_of,
+    in_silence,
     not_finished,
     owner_text,
     storage_errors,
@@ -72,10 +75,12 @@ _MAX_FINISHED = 3
 
 
 @contextlib.contextmanager
-def writing(location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME) -> Iterator[StoreSession]:
+def writing(
+    location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME, *, waiting: Waiting = in_silence
+) -> Iterator[StoreSession]:
     with _lock_errors(location):
         check_location(location)
-        lease = _Acquisition(location, runtime).acquire(lock_timeout)
+        lease = _Acquisition(location, runtime, waiting).acquire(lock_timeout)
     with contextlib.closing(StoreSession(location, lease)) as session:
         lease.start()
         try:
@@ -126,6 +131,7 @@ class _Acquisition:
 
     location: StoreLocation
     runtime: Runtime
+    waiting: Waiting = in_silence
     done: list[str] = field(default_factory=list)
     _unchanged_since: tuple[str, float] = ("", 0.0)
 
@@ -186,6 +192,7 @@ class _Acquisition:
         current: HeadVersion | None = version
         while current is not None and current.etag == version.etag and not self._has_expired(version):
             self._check_deadline(current, deadline, timeout)
+            self.waiting(partial(owner_text, current.head.owner))
             self.runtime.sleep(min(_POLL_SECONDS, max(0.01, version.head.lease / 20)))
             current = read_head(self.location.storage.objects, head_key(self.location.root))
 

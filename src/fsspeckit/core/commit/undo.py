@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.session import records, warn_unfinished, writing
 from fsspeckit.core.commit.shared import home_of
-from fsspeckit.core.dataset.listing import list_files
+from fsspeckit.core.dataset.listing import check_plain, list_files, no_dataset
 from fsspeckit.core.errors import ArgumentError, FsspeckitError, StorageError
+from fsspeckit.core.progress import OnProgress, Progress
 from fsspeckit.core.reports import KeptCommit, UndoResult
 from fsspeckit.core.storage import Location
 
@@ -19,10 +20,16 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def undo(location: Location, lock_timeout: float = 60) -> UndoResult:
+def undo(location: Location, lock_timeout: float = 60, on_progress: OnProgress | None = None) -> UndoResult:
     """Put back what the last kept commit replaced and removed, in one commit, if nothing has changed since."""
-    with writing(location, lock_timeout) as session:
+    with (
+        Progress.of(f"undo in {location.shown}", "lock", on_progress) as progress,
+        writing(location, lock_timeout, progress.waiting) as session,
+    ):
+        progress.enter("footers")
         kept, infos = session.records(), list_files(location)
+        if not kept and not infos:
+            raise no_dataset(location)
         if not kept:
             raise FsspeckitError(
                 f"{location.shown} has no commit that can be undone. Pass undoable=True to the merge, delete, write or "
@@ -36,9 +43,11 @@ def undo(location: Location, lock_timeout: float = 60) -> UndoResult:
                 f"{location.shown} is not as the {last.operation} of {_time(last):%Y-%m-%d %H:%M:%S} UTC left it: "
                 f"{'; '.join(changes[:5])}{more}. Its kept files are in {_folder(location, last)}. Nothing was changed."
             )
+        progress.enter("write", len(last.kept), sum(file.size for file in last.kept))
         staged = session.put_back(last)
         added, put_back = {file.path for file in last.files if file.added}, {file.path for file in staged}
         removed = [info for info in infos if info.path in added - put_back]
+        progress.enter("commit")
         session.commit(staged, removed, infos, undoes=last)
     restored, gone = sorted(put_back), [info.path for info in removed]
     return UndoResult(
@@ -57,6 +66,7 @@ def history(
     lock_timeout: float = 60,
 ) -> list[KeptCommit]:
     """The commits that can be undone, one after the other, the last one first. With limits, others are dropped."""
+    check_plain(location)
     age = None if older_than is None else _seconds(older_than)
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
         raise ArgumentError(f"keep must be a number of commits, 0 or more, not {keep!r}.")

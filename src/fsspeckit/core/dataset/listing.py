@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from fsspeckit.core.errors import StorageError, TargetError
+from fsspeckit.core.errors import FsspeckitError, StorageError, TargetError
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
 from fsspeckit.core.storage.location import not_utf8_advice
+from fsspeckit.core.suggestions import closest
 
 SUMMARY_FILES = ("_metadata", "_common_metadata")
 # `part-00000-<uuid>_00003.c000.snappy.parquet`: the file of bucket 3, as Spark writes it.
@@ -116,3 +118,13 @@ def _not_plain(location: Location, table_format: str, marker: str) -> TargetErro
         f"{location.shown} is a {table_format} table (it has {marker}). Writing Parquet files behind its log would "
         f"corrupt it; use {table_format}'s own MERGE."
     )
+
+
+def no_dataset(location: Location) -> TargetError:
+    """The error for a target that does not exist, with a folder beside it if its name is alike."""
+    meant = ""
+    with contextlib.suppress(OSError, FsspeckitError):
+        found = closest(location.name, (n for n in location.storage.names(location.parent) if n != location.name))
+        if found is not None:
+            meant = f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), found)}?"
+    return TargetError(f"There is no data set at {location.shown}. Check the path.{meant}")

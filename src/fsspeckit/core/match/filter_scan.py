@@ -20,9 +20,10 @@ from pyarrow import types as t
 from fsspeckit.core.dataset.footers import open_planned
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.filters import Condition, RowFilter
-from fsspeckit.core.match.key_index import match_step
+from fsspeckit.core.match.key_index import match_step, scan_bytes
 from fsspeckit.core.model import Footer, Scan, Target
 from fsspeckit.core.parquet.reader import check_int96, read_row_group
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.rows.exchange import Runner
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
@@ -55,7 +56,8 @@ def match_filter(
         if file.selected:
             footer = target.files[number]
             counts[footer.path] = {group: footer.row_groups[group].rows for group in file.selected}
-    count = partial(_count, location, row_filter)
+    count = partial(_count, location, row_filter, runner.progress)
+    runner.progress.expect(len(scans), sum(map(scan_bytes, scans)))
     counted = runner.map(match_step(scans), count, scans, partial(_weight, row_filter)) if scans else []
     for scan, groups in zip(scans, counted, strict=True):
         if groups:
@@ -63,11 +65,15 @@ def match_filter(
     return counts, decided
 
 
-def _count(location: Location, row_filter: RowFilter, scan: Scan) -> dict[int, int]:
+def _count(location: Location, row_filter: RowFilter, progress: Progress, scan: Scan) -> dict[int, int]:
     """The selected rows of each row group that has some."""
     location.expect(scan.footer.info)
+    meter, counts = progress.meter(scan_bytes(scan)), dict[int, int]()
     with open_planned(location, scan.footer) as file:
-        counts = {g: len(selected_rows(location, scan.footer, file, g, row_filter)) for g in scan.row_groups}
+        for number, group in enumerate(scan.row_groups, 1):
+            counts[group] = len(selected_rows(location, scan.footer, file, group, row_filter))
+            meter.reach(number / len(scan.row_groups))
+    meter.finish()
     return {group: count for group, count in counts.items() if count}
 
 

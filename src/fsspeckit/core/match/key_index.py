@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from fsspeckit.core.actions import Actions, HitAction, MatchedRows
 from fsspeckit.core.match.hits import HitFile, Hits, MatchResult, hit_batch, write_hits
 from fsspeckit.core.match.key_reader import KeyBatch, read_keys
-from fsspeckit.core.model import Match, Profile, Scan
+from fsspeckit.core.model import Match, Profile, Scan, Shape
 from fsspeckit.core.parallel import cached_property
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.rows.exchange import Runner, Step
 from fsspeckit.core.rows.spool import Numbers, RowId, Spool
 from fsspeckit.core.storage import Location
@@ -92,8 +93,9 @@ class KeyLookup:
 class IndexedKeys:
     """`KeySet` of one process: the source's keys are in memory, and the runner's threads look up the target's."""
 
-    def __init__(self, spool: Spool, runner: Runner, actions: Actions) -> None:
+    def __init__(self, spool: Spool, runner: Runner, actions: Actions, progress: Progress | None = None) -> None:
         self._spool, self._runner, self._actions = spool, runner, actions
+        self._progress = progress or runner.progress
 
     @cached_property
     def _lookup(self) -> KeyLookup:
@@ -109,7 +111,7 @@ class IndexedKeys:
 
         def search(numbered: tuple[int, Scan]) -> list[pa.RecordBatch]:
             number, scan = numbered
-            return list(lookup.search(read_keys(location, scan, shape), number))
+            return list(lookup.search(counted_keys(location, scan, shape, self._progress), number))
 
         def weight(numbered: tuple[int, Scan]) -> int:
             scan = numbered[1]
@@ -132,6 +134,17 @@ class IndexedKeys:
 def match_step(scans: Sequence[Scan]) -> Step:
     """The size of a match is its rows: only key columns are read, of the same width in all files."""
     return Step("match", len(scans), sum(map(scan_bytes, scans)))
+
+
+def counted_keys(
+    location: Location, scan: Scan, shape: Shape, progress: Progress, files: int = 1
+) -> Iterator[KeyBatch]:
+    """The keys of one file, which counts as `scan_bytes`; `files` is 0 if more scans of the file follow."""
+    meter = progress.meter(scan_bytes(scan))
+    for number, batch in enumerate(read_keys(location, scan, shape), 1):
+        yield batch
+        meter.reach(number / len(scan.row_groups))
+    meter.finish(files)
 
 
 def scan_bytes(scan: Scan) -> int:

@@ -115,6 +115,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
                 changed |= _splice_row_group(writer, file, attempt, difference)
                 changed_rows += int(np.count_nonzero(difference.differing))
                 deleted += len(difference.change.deleted)
+            file.meter.reach((group + 1) / file.metadata.num_row_groups)
         if deleted and not writer.rows and not job.keep_empty:
             writer.abandon()
             return _removed(file, target)
@@ -216,6 +217,7 @@ def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: D
             if table.num_rows or not file.rows(group):
                 replaced = chunk_entries(file.decoded_footer, group) if attempt.same_leaves else None
                 writer.write_row_group(table, replaced)
+            file.meter.reach((group + 1) / file.metadata.num_row_groups)
         if deleted and not writer.rows and not file.job.keep_empty:
             writer.abandon()
             return _removed(file, target)
@@ -237,6 +239,7 @@ def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
                     changed_rows += count
                     deleted += file.rows(group) - table.num_rows
                     writer.write(folder, table)
+                    file.meter.reach((group + 1) / file.metadata.num_row_groups)
                 if file.job.keep_empty and deleted == file.metadata.num_rows:
                     writer.write_empty(folder)
                 staged = tuple(writer.finish())

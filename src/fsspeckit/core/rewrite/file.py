@@ -13,6 +13,7 @@ from fsspeckit.core.model import Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.thrift import CorruptFile
+from fsspeckit.core.progress import FileMeter
 from fsspeckit.core.rewrite.encode import RowsDoNotFit, append, as_new_files, copy, layouts, reencode, splice
 from fsspeckit.core.rewrite.job import FileChanges, Job, OpenFile, open_file, with_added_columns
 from fsspeckit.core.rewrite.row_group import Difference, first_difference
@@ -22,13 +23,18 @@ logger = logging.getLogger("fsspeckit.rewrite")
 
 
 def rewrite_file(
-    location: Location, shape: Shape, job: Job, changes: FileChanges, pool: Pool | None = None
+    location: Location,
+    shape: Shape,
+    job: Job,
+    changes: FileChanges,
+    pool: Pool | None = None,
+    meter: FileMeter | None = None,
 ) -> Rewritten:
     """Write the new file into staging, unless every matched row already equals its source row.
 
-    Threads of the `pool` decode and encode batches of columns in parallel.
+    Threads of the `pool` decode and encode batches of columns in parallel. The `meter` counts row groups.
     """
-    with open_file(location, shape, job, changes, pool or Pool()) as file:
+    with open_file(location, shape, job, changes, pool or Pool(), meter) as file:
         groups = [group for group in range(file.metadata.num_row_groups) if file.rows(group)]
         if groups and job.deleted_groups.issuperset(groups) and not job.keep_empty:
             return Rewritten(file.path, (), removed=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from fsspeckit.core.actions import HitAction, MatchedRows
 from fsspeckit.core.match.hits import Hits, changes_of_hits
 from fsspeckit.core.model import Match, Rewritten, Shape
 from fsspeckit.core.parallel import Pool
+from fsspeckit.core.progress import FileMeter, Progress
+from fsspeckit.core.rewrite.compare import Comparison, compare_file
 from fsspeckit.core.rewrite.file import rewrite_file
 from fsspeckit.core.rewrite.filter_changes import FilterChanges
 from fsspeckit.core.rewrite.job import FileChanges, Job, RowGroupChange
@@ -24,6 +27,9 @@ from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, S
 from fsspeckit.core.rows.spool import PART_BYTES, Numbers, Spool
 from fsspeckit.core.rows.store import unique_name
 from fsspeckit.core.storage import Location
+
+FileResult = TypeVar("FileResult", Rewritten, Comparison)
+_FileFunction = Callable[[Location, Shape, Job, FileChanges, Pool | None, FileMeter | None], FileResult]
 
 RowGroupId = tuple[int, int]
 """The number of the file in the hits, and the number of the row group."""
@@ -54,7 +60,29 @@ def rewrite_files(
     runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
 ) -> list[Rewritten]:
     """Merge the matched source rows into their files. Results have the order of the jobs."""
-    step = Step("rewrite", len(jobs), sum(job.footer.info.size for job in jobs))
+    return _with_changes("rewrite", rewrite_file, runner, location, shape, spool, hits, match, jobs)
+
+
+def compare_files(
+    runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+) -> list[Comparison]:
+    """What `rewrite_files` would do, in the order of the jobs."""
+    return _with_changes("compare", compare_file, runner, location, shape, spool, hits, match, jobs)
+
+
+def _with_changes(
+    name: Literal["rewrite", "compare"],
+    function: _FileFunction[FileResult],
+    runner: Runner,
+    location: Location,
+    shape: Shape,
+    spool: Spool,
+    hits: Hits,
+    match: Match,
+    jobs: Sequence[Job],
+) -> list[FileResult]:
+    """Call a function with each file and its changed rows. Results have the order of the jobs."""
+    step = Step(name, len(jobs), sum(job.footer.info.size for job in jobs))
     order, threads, pool = jobs, dict[str, int](), runner.pool if spool.of_one_process else None
     if spool.of_one_process and step.bytes > _PARALLEL_BYTES:
         # The largest files first. Files of similar size keep their order.
@@ -62,9 +90,9 @@ def rewrite_files(
         threads = _threads_per_file(runner.parallelism, order)
     tasks, buckets = _tasks(runner.parallelism, spool, hits, match, order)
     send = partial(_send, spool, hits, buckets)
-    receive = partial(_receive, location, shape, spool, buckets, pool or Pool(), threads)
+    receive = partial(_receive, function, location, shape, spool, buckets, pool or Pool(), threads, runner.progress)
     results = runner.exchange(step, spool, send, receive, tasks)
-    by_path = {rewritten.path: rewritten for task_results in results for rewritten in task_results}
+    by_path = {result.path: result for task_results in results for result in task_results}
     return [by_path[job.footer.path] for job in jobs]
 
 
@@ -155,17 +183,19 @@ def _send(
 
 
 def _receive(
+    function: _FileFunction[FileResult],
     location: Location,
     shape: Shape,
     spool: Spool,
     buckets: Mapping[RowGroupId, int],
     pool: Pool,
     threads: Mapping[str, int],
+    progress: Progress,
     jobs: FileJobs,
     read: Read,
-) -> list[Rewritten]:
-    """Rewrite the files of a task. `threads` has the files whose columns several threads of the pool encode."""
-    received, rewritten = _ReceivedRows(buckets, read), []
+) -> list[FileResult]:
+    """Rewrite or compare the files of a task. Several threads of the pool encode the columns of those in `threads`."""
+    received, results = _ReceivedRows(buckets, read), list[FileResult]()
     for number, job in jobs:
         if not spool.of_one_process:  # Spark may run a task again, or twice at the same time
             job = replace(job, staged=unique_name(job.staged))
@@ -173,8 +203,10 @@ def _receive(
         changes: FileChanges = FileRows(received, number, job)
         if job.row_filter is not None:
             changes = FilterChanges(location, job.footer, job.row_filter)
-        rewritten.append(rewrite_file(location, shape, job, changes, file_pool))
-    return rewritten
+        meter = progress.meter(job.footer.info.size)
+        results.append(function(location, shape, job, changes, file_pool, meter))
+        meter.finish()
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from fsspeckit.core.model import Footer, Shape, Staged, WriteOptions
 from fsspeckit.core.parquet.layout import Layout, template_layout
 from fsspeckit.core.parquet.retype import NewColumns
 from fsspeckit.core.parquet.writer import NewFileWriter
+from fsspeckit.core.progress import SILENT, Progress
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Spool, numbered_partitions
 from fsspeckit.core.storage import Location
@@ -48,6 +49,7 @@ class NewFiles:
     ledger: Ledger = field(default_factory=dict)
     actions: Actions = PRESETS["insert"]
     evolved_template: tuple[Footer, NewColumns] | None = None
+    progress: Progress = SILENT
 
     def write(self, location: Location, tables: Iterable[pa.Table]) -> list[Staged]:
         """Write tables in the shape's plain schema. Rows of one partition should be next to each other."""
@@ -59,6 +61,7 @@ class NewFiles:
             for table in map(self.complete, tables):
                 for folder, rows in rows_by_folder(table, self.partitions):
                     files.write(folder, rows)
+                self.progress.advance(bytes=table.nbytes)
             return files.finish()
 
     def complete(self, table: pa.Table) -> pa.Table:

@@ -24,6 +24,7 @@ from fsspeckit.core.parquet.footer_io import footer_bytes, footer_start
 from fsspeckit.core.parquet.reader import checked_footer, open_source, reading
 from fsspeckit.core.parquet.retype import NewColumns, footer_with_columns
 from fsspeckit.core.parquet.splice import OldFile
+from fsspeckit.core.progress import SILENT, FileMeter
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays, schema
 
@@ -135,6 +136,7 @@ class OpenFile:
     old: OldFile | None = None
     not_spliceable: str = ""
     pages_end: int = 0
+    meter: FileMeter = field(default_factory=lambda: SILENT.meter(0))
 
     @property
     def only_adds_columns(self) -> bool:
@@ -154,7 +156,9 @@ class OpenFile:
 
 
 @contextlib.contextmanager
-def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, pool: Pool) -> Iterator[OpenFile]:
+def open_file(
+    location: Location, shape: Shape, job: Job, changes: FileChanges, pool: Pool, meter: FileMeter | None = None
+) -> Iterator[OpenFile]:
     """Open a file, and decode and check its footer."""
     path, footer = job.footer.path, job.footer
     location.expect(footer.info)
@@ -201,6 +205,7 @@ def open_file(location: Location, shape: Shape, job: Job, changes: FileChanges, 
             added=added,
             reencoded=frozenset((*types, *shared)),
             pages_end=footer_start(source, raw),
+            meter=meter or SILENT.meter(0),
         )
         yield opened if opened.only_adds_columns else _with_old_file(opened)
 

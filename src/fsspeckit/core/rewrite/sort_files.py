@@ -24,6 +24,7 @@ from fsspeckit.core.rewrite.compaction import MAX_ROWS
 from fsspeckit.core.rewrite.group_reader import open_group_file
 from fsspeckit.core.rows.spool import Numbers
 from fsspeckit.core.storage import Location
+from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.core.values import arrays
 
 _RUN_BYTES = 128 << 20
@@ -35,7 +36,8 @@ def check_sortable(target: Target, sort_by: Sequence[str]) -> None:
     assert target.schema is not None
     for name in sort_by:
         if name not in target.schema.names:
-            raise ArgumentError(f"sort_by names {name!r}, but the data set stores {target.schema.names}.")
+            hint = did_you_mean([name], target.schema.names)
+            raise ArgumentError(f"sort_by names {name!r}, but the data set stores {target.schema.names}.{hint}")
         dtype = arrays.plain_type(target.schema.field(name).type)
         if t.is_nested(dtype) or t.is_null(dtype) or not _has_order(dtype):
             raise ArgumentError(f"Rows cannot be sorted by {name!r}, which is {dtype}. Choose another column.")

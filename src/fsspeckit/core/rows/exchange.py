@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.parallel import Pool
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.rows.spool import Numbers, Spool
 from fsspeckit.core.rows.store import BatchFile, BatchFileWriter, Store, one_batch
 
@@ -34,7 +35,7 @@ class Step:
     """A step of a merge and its size: files to match or rewrite, rows to insert or deduplicate, and about the
     bytes that it reads."""
 
-    name: Literal["match", "deduplicate", "rewrite", "insert"]
+    name: Literal["match", "deduplicate", "compare", "rewrite", "insert"]
     count: int
     bytes: int
 
@@ -60,6 +61,11 @@ class Runner(Protocol):
     @property
     def pool(self) -> Pool | None:
         """The threads that tasks run in and may use themselves; `None` if tasks run in other processes."""
+
+    @property
+    def progress(self) -> Progress:
+        """Counts what is finished. Functions of the core count in the process of the caller, engines what other
+        processes have done."""
 
     def map(
         self, step: Step, function: Callable[[Item], Result], items: Sequence[Item], weight: Callable[[Item], int]

@@ -199,9 +199,16 @@ class Locks(Protocol):
         """The folders above, the outermost first, up to the mount point."""
 
     def lock(
-        self, root: str, timeout: float, owner: Callable[[str], str]
+        self,
+        root: str,
+        timeout: float,
+        owner: Callable[[str], str],
+        waiting: Callable[[Callable[[], str]], None],
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
-        """Lock a folder; yields a function that checks whether the path still names it."""
+        """Lock a folder; yields a function that checks whether the path still names it.
+
+        While it is not free, `waiting` is called with a function that says who has it.
+        """
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         """Take a folder for this process; `None` if a living process has it."""

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from fsspeckit.core.errors import DatasetLockedError
 from fsspeckit.core.storage.base import locked
 
 
@@ -27,15 +26,27 @@ def above(root: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def lock(root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
+def lock(
+    root: str,
+    timeout: float,
+    owner: Callable[[str], str],
+    waiting: Callable[[Callable[[], str]], None] = lambda owner: None,
+) -> Iterator[Callable[[], bool]]:
     """Lock a folder, which is made if it is not there.
 
     The folders above are locked for sharing, as far as they can be: a writer of one of them writes here too.
-    Yields a function that checks whether the path still names the locked folder.
+    Yields a function that checks whether the path still names the locked folder. While it is not free, `waiting` is
+    called with a function that says who has it.
     """
     deadline, held = time.monotonic() + timeout, None
+
+    def not_free(folder: str) -> None:
+        if time.monotonic() >= deadline:
+            raise locked(folder, timeout, owner(folder))
+        waiting(lambda: owner(folder))
+
     while held is None:
-        held = _take(root, deadline, lambda folder: locked(folder, timeout, owner(folder)))
+        held = _take(root, not_free)
     try:
         yield lambda: held[-1].is_at(root)
     finally:
@@ -60,15 +71,16 @@ def is_inherited(folder: str) -> bool:
     return folder in Handle.inherited
 
 
-def _take(root: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> list[Handle] | None:
-    """Lock the folders above, then the folder; `None` if it was replaced meanwhile."""
+def _take(root: str, not_free: Callable[[str], None]) -> list[Handle] | None:
+    """Lock the folders above, then the folder; `None` if it was replaced meanwhile. `not_free` is called with a folder
+    that another writer has; it waits no longer if that raises an error."""
     held: list[Handle] = []
     try:
         os.makedirs(root, exist_ok=True)  # a writer that was refused removes the folder it made, at any time
         for folder in above(root):
-            _share(folder, held, deadline, error)
+            _share(folder, held, not_free)
         held.append(Handle(root))
-        _wait(held[-1], fcntl.LOCK_EX, root, deadline, error)
+        _wait(held[-1], fcntl.LOCK_EX, root, not_free)
         if held[-1].is_at(root):
             return held
     except (FileNotFoundError, FileExistsError):
@@ -150,18 +162,17 @@ os.register_at_fork(
 )
 
 
-def _share(folder: str, held: list[Handle], deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+def _share(folder: str, held: list[Handle], not_free: Callable[[str], None]) -> None:
     """Share the lock of a folder above, if it can be opened and locked at all."""
     with contextlib.suppress(PermissionError):
         held.append(Handle(folder))
         with contextlib.suppress(OSError):  # a file system without locks
-            _wait(held[-1], fcntl.LOCK_SH, folder, deadline, error)
+            _wait(held[-1], fcntl.LOCK_SH, folder, not_free)
 
 
-def _wait(handle: Handle, mode: int, folder: str, deadline: float, error: Callable[[str], DatasetLockedError]) -> None:
+def _wait(handle: Handle, mode: int, folder: str, not_free: Callable[[str], None]) -> None:
     while not handle.try_lock(mode):
-        if time.monotonic() >= deadline:
-            raise error(folder)
+        not_free(folder)
         time.sleep(0.05)
 
 

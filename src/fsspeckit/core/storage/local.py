@@ -229,9 +229,13 @@ class LocalStorage(Disk):
         rights.check_replaceable(paths)
 
     def lock(
-        self, root: str, timeout: float, owner: Callable[[str], str]
+        self,
+        root: str,
+        timeout: float,
+        owner: Callable[[str], str],
+        waiting: Callable[[Callable[[], str]], None],
     ) -> contextlib.AbstractContextManager[Callable[[], bool]]:
-        return folder_locks.lock(root, timeout, owner)
+        return folder_locks.lock(root, timeout, owner, waiting)
 
     def claim(self, folder: str) -> Callable[[], None] | None:
         return folder_locks.claim(folder)

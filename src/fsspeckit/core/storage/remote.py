@@ -6,6 +6,7 @@ import contextlib
 import errno
 import posixpath
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import Disk, locked, skipped_folder
+
+_POLL_SECONDS = 0.25
 
 
 class ProcessLocks:
@@ -32,11 +35,20 @@ class ProcessLocks:
         return []
 
     @contextlib.contextmanager
-    def lock(self, root: str, timeout: float, owner: Callable[[str], str]) -> Iterator[Callable[[], bool]]:
+    def lock(
+        self,
+        root: str,
+        timeout: float,
+        owner: Callable[[str], str],
+        waiting: Callable[[Callable[[], str]], None],
+    ) -> Iterator[Callable[[], bool]]:
         with self._guard:
             lock = self._locks.setdefault(root, threading.Lock())
-        if not lock.acquire(timeout=timeout):
-            raise locked(root, timeout, owner(root))
+        deadline = time.monotonic() + timeout
+        while not lock.acquire(timeout=max(0.0, min(_POLL_SECONDS, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                raise locked(root, timeout, owner(root))
+            waiting(lambda: owner(root))
         try:
             yield lambda: True
         finally:

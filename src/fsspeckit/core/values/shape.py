@@ -246,6 +246,10 @@ def _file_with_old_instants(target: Target, name: str) -> str | None:
 def _check_partitions(target: Target, source: pa.Schema) -> None:
     if "" in target.partition_columns:
         raise ArgumentError("A partition column needs a name; rename the column that has none.")
+    missing = [name for name in target.partition_columns if name not in source.names]
+    if target.schema is None and missing:
+        hint = did_you_mean(missing, source.names)
+        raise ArgumentError(f"Partition columns {missing} are not in the source. It has {source.names}.{hint}")
     if target.schema is None and set(source.names) <= set(target.partition_columns):
         raise ArgumentError("Every column is a partition column; files must have at least one other column.")
 

@@ -45,4 +45,4 @@ class DuckDBEngine(LocalEngine):
         connection = self._connect()
         native = choose_merge(connection, self._use_merge)
         with contextlib.closing(Workspace(connection)) as workspace:
-            yield SqlKeys(workspace, spool, actions, native)
+            yield SqlKeys(workspace, spool, actions, native, self.progress)

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from fsspeckit.core.actions import Actions, HitAction, MatchedRows
 from fsspeckit.core.errors import DatasetMergeError
 from fsspeckit.core.match.hits import HITS, MatchResult
-from fsspeckit.core.match.key_index import GroupCounts, hits_of
-from fsspeckit.core.match.key_reader import KeyBatch, read_keys
+from fsspeckit.core.match.key_index import GroupCounts, counted_keys, hits_of
+from fsspeckit.core.match.key_reader import KeyBatch
 from fsspeckit.core.model import Match, Scan
 from fsspeckit.core.parallel import prefetch_map
+from fsspeckit.core.progress import SILENT, Progress
 from fsspeckit.core.rows.spool import RowId, Spool
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values.keys import Lookup
@@ -53,8 +54,11 @@ class _Merged:
 class SqlKeys:
     """`core.match.key_index.KeySet`: the canonical keys of the source in a temporary table, with their row numbers."""
 
-    def __init__(self, workspace: Workspace, spool: Spool, actions: Actions, native: bool) -> None:
+    def __init__(
+        self, workspace: Workspace, spool: Spool, actions: Actions, native: bool, progress: Progress = SILENT
+    ) -> None:
         self._workspace, self._spool, self._actions, self._native = workspace, spool, actions, native
+        self._progress = progress
         self._schema = spool.key_schema
         self._columns = sql.Columns.of(self._schema.names)
         self._decisions = sql.decisions(self._columns, actions)
@@ -95,7 +99,9 @@ class SqlKeys:
 
         def read(item: tuple[int, Scan]) -> pa.Table:
             number, scan = item
-            return pa.concat_tables([_positions(batch, number, wanted) for batch in read_keys(location, scan, shape)])
+            is_last = scan.row_groups[-1] == scans[number].row_groups[-1]
+            batches = counted_keys(location, scan, shape, self._progress, files=int(is_last))
+            return pa.concat_tables([_positions(batch, number, wanted) for batch in batches])
 
         columns = self._target_schema(self._columns.of_target, ("source_row", pa.int64()), ("action", pa.int8()))
         target = self._workspace.create_like("target", columns)

@@ -25,6 +25,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.footer_columns import Footers
 from fsspeckit.core.match.key_index import KeySet
 from fsspeckit.core.model import FileInfo, Footer, Replace
+from fsspeckit.core.progress import SILENT, Progress
 from fsspeckit.core.rows.exchange import Read, Send, Step, Task, pull
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Access, Location
@@ -55,6 +56,7 @@ class SparkEngine:
     # A DataFrame planned before the merge remembers file lengths: under a new name it fails instead of losing rows.
     replace: Replace = "new_file"
     pool = None
+    progress: Progress = SILENT
 
     def __init__(self, operation: Operation, access: Access) -> None:
         self.operation, self._cluster, self._access = operation, operation.cluster, access
@@ -90,7 +92,8 @@ class SparkEngine:
         return self._cluster.parallelism
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Self]:
+    def running(self, progress: Progress) -> Iterator[Self]:
+        self.progress = self.operation.progress = progress
         yield self
 
     def open(self, source: object) -> Source:
@@ -129,7 +132,8 @@ class SparkEngine:
         if self._cluster.runs_on_driver(step):
             return self._cluster.local_engine.map(step, function, items, weight)
         self.operation.describe_step(step)
-        return self.operation.map(step.name, function, items, weight)
+        with self.operation.counting(step):
+            return self.operation.map(step.name, function, items, weight)
 
     def exchange(
         self,
@@ -149,7 +153,8 @@ class SparkEngine:
                 return self._cluster.local_engine.map(step, pull_rows, tasks, lambda task: task.weight)
             return self.map(step, pull_rows, tasks, lambda task: task.size)
         self.operation.describe_step(step)
-        return shuffle(self.operation, step.name, spool, send, receive, tasks)
+        with self.operation.counting(step):
+            return shuffle(self.operation, step.name, spool, send, receive, tasks)
 
 
 @contextlib.contextmanager

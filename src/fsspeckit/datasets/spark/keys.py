@@ -49,7 +49,7 @@ class BroadcastKeys:
 
     def __init__(self, operation: Operation, spool: Spool, actions: Actions) -> None:
         self._operation, self._spool, self._actions = operation, spool, actions
-        self._indexed = IndexedKeys(spool, operation.cluster.local_engine, actions)
+        self._indexed = IndexedKeys(spool, operation.cluster.local_engine, actions, operation.progress)
 
     def duplicates(self) -> tuple[int, Sequence[RowId]]:
         return self._indexed.duplicates()
@@ -63,7 +63,8 @@ class BroadcastKeys:
         bins = spread(weights, operation.cluster.task_count(weights))
         tasks = [[(i, scans[i]) for i in members] for members in bins]
         look_up = partial(_look_up, location, spool, self._actions)
-        by_task: list[_TaskMatches] = operation.run("match", look_up, tasks)
+        with operation.counting(step):
+            by_task: list[_TaskMatches] = operation.run("match", look_up, tasks)
         counts = {number: groups for task in by_task for number, groups in task.counts.items()}
         groups = {scans[number].footer.path: counts[number] for number in sorted(counts)}
         facts = [_union_of_bitmaps(bitmaps, spool.rows) for bitmaps in zip(*(task.facts for task in by_task))]
@@ -149,9 +150,10 @@ class JoinedKeys:
         repartition = getattr(joined, "repartitionById", joined.repartition)
         by_part = repartition(len(bins), F.col("bin")).sortWithinPartitions("source", "file", "row_group", "position")
         write = partition_result(lambda batches: _store_hits(store, actions, batches), self._operation.paths)
-        by_task: list[_WrittenHits] = collect_results(
-            "match", map_in_arrow(by_part, write, RESULT_TYPES), self._operation.label
-        )
+        with self._operation.counting(match_step(scans)):
+            by_task: list[_WrittenHits] = collect_results(
+                "match", map_in_arrow(by_part, write, RESULT_TYPES), self._operation.label
+            )
         hits = _hits(self._spool, [task.hits for task in by_task], scans)
         samples = sorted(row for task in by_task for row in task.elsewhere_samples)[:5]
         match = Match(

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from fsspeckit.core.model import FileInfo
+from fsspeckit.core.progress import SILENT, Progress
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.core.rows.store import SharedFolder
 from fsspeckit.core.storage import Location
 from fsspeckit.datasets.spark.session import Cluster
 from fsspeckit.datasets.spark.store import DriverStore
+from fsspeckit.datasets.spark.task_progress import counting
 from fsspeckit.datasets.spark.tasks import (
     RESULT_TYPES,
     SharedPaths,
@@ -50,6 +52,11 @@ class Operation:
         self._context = getattr(cluster.spark, "sparkContext", None)
         self._target_files, self._tag = 0, ""
         self._store: DriverStore | None = None
+        self.progress: Progress = SILENT
+
+    def counting(self, step: Step) -> contextlib.AbstractContextManager[None]:
+        """Count the step, which the jobs within the block do."""
+        return counting(self.cluster.spark, self.progress, step)
 
     # -- labels
 

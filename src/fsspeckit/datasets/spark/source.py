@@ -18,6 +18,7 @@ from fsspeckit.core.commit.session import plan_folder
 from fsspeckit.core.engine import Scratch, Source
 from fsspeckit.core.errors import ArgumentError, DatasetMergeError
 from fsspeckit.core.model import Footer, Shape
+from fsspeckit.core.progress import Progress
 from fsspeckit.core.rows.spool import Part, PartWriter, Spool, conformed
 from fsspeckit.core.rows.store import SharedFolder, Store
 from fsspeckit.core.storage import Access, LocalStorage, Location
@@ -94,7 +95,7 @@ class _SparkSource:
         fields = [field.with_name(name) for field, name in zip(self.schema, names, strict=True)]
         return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
-    def spool(self, shape: Shape, scratch: Scratch | None) -> Spool:
+    def spool(self, shape: Shape, scratch: Scratch | None, progress: Progress) -> Spool:
         self.operation.describe("read the source")
         store = self.operation.open_store(partial(_shared_folder, self.operation, scratch))
         parts: list[Part] = []
@@ -111,6 +112,7 @@ class _SparkSource:
         except BaseException:
             store.close()
             raise
+        progress.advance(rows=sum(part.rows for part in parts))
         return Spool(shape, store, tuple(parts))
 
     def _read(self, shape: Shape) -> Sequence[SourceRows]:
