@@ -89,5 +89,5 @@ def test_a_data_source_merges_more_than_the_drivers_memory(tmp_path: Path, reque
         pytest.skip("data sources in Python came with Spark 4")
     found = result_of("wide_source", str(tmp_path), "5", seconds=3600)
     assert found["rows"] == [found["expected"]] * 3
-    assert found["peak"] < 3 << 30, "less than the source"
+    assert found["peak"] < 3 << 30, "less than the source; 1.7 GB were seen"
     assert found["beside"] == ["lake"]

@@ -18,7 +18,7 @@ from fsspeckit.datasets.spark import register
 from spark_session import local_session
 
 PAYLOAD = "repeat(sha2(cast(id as string), 256), 128)"  # eight kilobytes
-ROW_BYTES = 8192
+ROW_BYTES, ROWS_IN_GROUP = 8192, 4096
 
 
 def memory_of_python(peaks: dict[int, int]) -> None:
@@ -42,7 +42,8 @@ def main(folder: str, gigabytes: str) -> None:
     lake.mkdir()
     for number in range(4):
         ids = range(number * rows // 8, (number + 1) * rows // 8)
-        pq.write_table(pa.table({"id": ids, "payload": ["old"] * len(ids)}), lake / f"{number}.parquet")
+        table = pa.table({"id": ids, "payload": ["old"] * len(ids)})
+        pq.write_table(table, lake / f"{number}.parquet", row_group_size=ROWS_IN_GROUP)
     peaks: dict[int, int] = {}
     threading.Thread(target=memory_of_python, args=(peaks,), daemon=True).start()
     frame = spark.range(0, rows, 1, 16).selectExpr("id", f"{PAYLOAD} payload")
