@@ -175,9 +175,7 @@ class DatasetIO(Generic[Frame]):
         """
         check_known("delete", options, DeleteOptions)
         source, request = self._delete_request(keys, key_columns, filters, options)
-        location = self._locate(path)
-        with self._running("merge", location) as engine:
-            return core.run(engine, location, source, request)
+        return self._merge(source, path, request)
 
     def plan_delete(
         self,
@@ -190,9 +188,7 @@ class DatasetIO(Generic[Frame]):
         """Describe what `delete` would do, and change nothing."""
         check_known("plan_delete", options, DeleteOptions)
         source, request = self._delete_request(keys, key_columns, filters, options)
-        location = self._locate(path)
-        with self._running("plan", location) as engine:
-            return core.plan(engine, location, source, request)
+        return self._plan(source, path, request)
 
     def _delete_request(
         self, keys: Any, key_columns: Columns, filters: Any, options: Mapping[str, Any]
@@ -201,7 +197,7 @@ class DatasetIO(Generic[Frame]):
             raise ArgumentError("Delete rows either by keys or by filters: pass one of the two.")
         if filters is None:
             request = self.request("delete", key_columns, None, options)
-            return prepared(keys_source(keys, request.key_columns), self._access), replace(request, must_exist=True)
+            return keys_source(keys, request.key_columns), replace(request, must_exist=True)
         if key_columns:
             raise ArgumentError("key_columns has no effect with filters. Leave it out.")
         filter_names(filters)  # refuse filters of another form before anything is read
@@ -322,9 +318,7 @@ class DatasetIO(Generic[Frame]):
         request, mode = self._strategy_request(strategy, key_columns, options), options.get("mode", "append")
         if request is None:
             return self._plan_write(data, path, mode, options.get("partition_columns"), options)
-        location = self._locate(path)
-        with self._running("plan", location) as engine:
-            return core.plan(engine, location, prepared(data, self._access), request)
+        return self._plan(data, path, request)
 
     def _strategy_request(self, strategy: Any, key_columns: Any, options: Mapping[str, Any]) -> core.Request | None:
         """The arguments of `write_parquet_dataset` with a strategy; `None` if it is a plain write."""

@@ -324,9 +324,7 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
         advice += "" if extra else ", or name those to update (update_columns)"
     index = [name for name in missing if name.startswith("__index_level_")]
     if index and not options.some_columns:
-        advice = (
-            f"It is a row index that pandas stored. exclude_columns={index} keeps it, and leaves it null in new rows."
-        )
+        advice = f"It is a row index that pandas stored. exclude_columns={index} keeps it, and null in new rows."
         return SchemaMismatchError(f"{' '.join(messages)} {advice}")
     alike = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
     rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in alike)
