@@ -26,11 +26,13 @@ MOST_FILES, MOST_BYTES = 300, 32 << 20
 
 @dataclass(frozen=True)
 class Merge:
-    """A lake on a disk before and after one merge."""
+    """A lake on a disk before and after one merge. Not `all_files`: only some got a new column, as the caller wished;
+    the documentation names the readers that then need an option."""
 
     before: Path
     after: Path
     counts: Counts
+    all_files: bool = True
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Recorder:
                 copied = _copy(Path(location.root), before)
                 result = call(engine, location, *given, **named)
                 if copied and alone() and _copy(Path(location.root), after):
-                    self.merges.append(Merge(before, after, _counts(result, before)))
+                    all_files = all(getattr(getattr(asked, "schema", None), "all_files", True) for asked in given)
+                    self.merges.append(Merge(before, after, _counts(result, before), all_files))
             return result
 
         return recorded

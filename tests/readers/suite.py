@@ -59,7 +59,7 @@ class Checks:
         return differences(str(merge.after / new), str(merge.before / old) if old else None, self.readers, self.tally)
 
     def _check_lake(self, merge: Merge) -> list[str]:
-        if not any(merge.before.rglob("*.parquet")):
+        if not merge.all_files or not any(merge.before.rglob("*.parquet")):
             return []
         self.lakes += 1
         before: dict[str, Read | str] = read_all(merge.before)
