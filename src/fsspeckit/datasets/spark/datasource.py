@@ -28,7 +28,6 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from fsspeckit.api import dataset_io
@@ -42,7 +41,7 @@ from fsspeckit.core.storage import Access, Location, locate
 from fsspeckit.core.values.schema import check_key_collations
 from fsspeckit.core.values.zones import has_timestamp
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.columns import check_storable, collations, nullable_schema, spark_schema
+from fsspeckit.datasets.spark.columns import arrow_schema, check_storable, collations, nullable_schema, spark_schema
 from fsspeckit.datasets.spark.datasource_options import ParsedOptions, parse_read_options, parse_write_options
 from fsspeckit.datasets.spark.files import Files, open_files, spark_batches
 from fsspeckit.datasets.spark.task_output import OutputFolder, TaskOutput, read_outputs
@@ -127,7 +126,7 @@ class _Target:
             raise ArgumentError(f"The option scratch is {options.scratch!r}, which is not a folder. Make it first.")
         folder = OutputFolder.beside(location, options.stream, options.scratch)
         columns = _needed_columns(options, schema)
-        arrow_schema = pa.schema([_arrow_field(schema.fields[i]) for i in columns])
+        fields = pa.schema([_arrow_field(schema.fields[i]) for i in columns])
         if options.strategy is not None:  # refuse invalid options before the work, not after it
             strategy = MergeStrategy.parse(options.strategy)
             validate.incremental(strategy)
@@ -135,7 +134,7 @@ class _Target:
             arguments = {**options.arguments, "batch": batch}
             dataset_io(options.engine).request(strategy, options.keys, options.partitions, arguments)
             check_key_collations(collations(schema.names, schema), tuple(options.keys or ()), "the source")
-        return cls(options, location, nullable_schema(arrow_schema), columns, folder)
+        return cls(options, location, nullable_schema(fields), columns, folder)
 
     @property
     def columns_in_memory(self) -> list[str]:
@@ -201,7 +200,7 @@ def _needed_columns(options: ParsedOptions, schema: StructType) -> tuple[int, ..
 def _arrow_field(field: StructField) -> pa.Field:
     check_storable(field)
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+        return arrow_schema(StructType([field])).field(0)
     except (PySparkException, ValueError) as error:  # ValueError for `array()`, whose elements have no type
         raise SchemaMismatchError(
             f"Column {field.name!r} of the source is {field.dataType.simpleString()}, which a data source cannot take "
@@ -314,7 +313,7 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema(self._schema)
         with message_first():
             yield from spark_batches(partition.location, schema, partition.footer, self._zone or "UTC")
 
