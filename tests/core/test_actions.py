@@ -94,8 +94,9 @@ def asks_for_names(path: Path) -> Iterator[str]:
 
 
 def test_nobody_asks_for_the_name_of_a_strategy() -> None:
-    """But argument checks, and a warning of the command line."""
+    """But argument checks, reports, and the module that turns clauses of SQL into a strategy."""
     names = {str(path.relative_to(ROOT)): list(asks_for_names(path)) for path in ROOT.rglob("*.py")}
+    assert names.pop("datasets/clauses.py")
     assert {path: found for path, found in names.items() if found} == {
         "datasets/io.py": ["strategy == MergeStrategy.DELETE", "MergeStrategy.DELETE"],
         "datasets/arguments.py": [
@@ -108,6 +109,7 @@ def test_nobody_asks_for_the_name_of_a_strategy() -> None:
         "datasets/spark/io.py": ["MergeStrategy.DELETE"],
         "datasets/row_options.py": ["strategy is MergeStrategy.DELETE", "MergeStrategy.DELETE"],
         "cli/commands.py": ["command.strategy in ('update', 'delete')"],
+        "report/content.py": ["report.strategy != 'delete'"],
         "report/summary.py": ["report.strategy != 'delete'"],
         "report/terminal.py": ["result.strategy == 'delete'"],
     }

@@ -90,3 +90,11 @@ def test_rows_of_every_type_at_random(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(pairs)))
     left, right = (pa.array(column, dtype).slice(start) for column in columns)
     check(left, right)
+
+
+def test_decimals_whose_digits_do_not_fit() -> None:
+    """Damaged files have such values. Arrow refuses to compare those of 32 bits."""
+    raw = [(1 << 24).to_bytes(4, "little"), (1 << 25).to_bytes(4, "little")]
+    kind = pa.decimal32(5, 2)
+    left, right = (pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(raw[0] + last)]) for last in raw)
+    assert differing_rows(left, right).tolist() == [False, True]
