@@ -241,16 +241,20 @@ def test_a_worker_keeps_no_importers_of_archives(spark: Any) -> None:
     assert set(seen.values()) == {0}
 
 
+def executions(store: Any) -> list[Any]:
+    """The queries that Spark still knows: it forgets old ones."""
+    listed = store.executionsList()
+    return [listed.apply(i) for i in range(listed.size())]
+
+
 def test_listeners_see_the_source_and_not_the_target(spark: Any, io: SparkDatasetIO, lake: str, tmp_path: Path) -> None:
     """OpenLineage reads inputs from the plans of our jobs. No plan writes the target, since tasks write its files."""
     store = spark._jsparkSession.sharedState().statusStore()
     source = write_lake(tmp_path / "changes", {"f.parquet": pa.table({"id": [5, 99], "x": ["new", "new"]})})
-    before = store.executionsCount()
+    earlier = {execution.executionId() for execution in executions(store)}
     io.merge(spark.read.parquet(source).repartition(2), lake, "upsert", ["id"])
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(30_000)
-    found = store.executionsList()
-    plans = {
-        found.apply(i).description(): found.apply(i).physicalPlanDescription() for i in range(before, found.size())
-    }
+    new = [execution for execution in executions(store) if execution.executionId() not in earlier]
+    plans = {execution.description(): execution.physicalPlanDescription() for execution in new}
     assert f"file:{source}" in plans["fsspeckit merge orders: read the source"]
     assert not any(f"file:{lake}" in plan for plan in plans.values())

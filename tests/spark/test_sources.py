@@ -69,9 +69,9 @@ def test_a_path_is_read_by_executors(io: SparkDatasetIO, lake: str, tmp_path: Pa
 
 
 def steps(caplog: pytest.LogCaptureFixture) -> dict[str, int]:
-    """How many items executors took in each step."""
+    """How many tasks executors took in each step."""
     logged: list[Any] = [r.args for r in caplog.records if r.name == "fsspeckit.spark" and r.args]
-    return {str(step): int(items) for step, items, *_ in logged}
+    return {str(step): int(tasks) for step, _, tasks, *_ in logged}
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one file", "a list"])

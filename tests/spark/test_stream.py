@@ -95,7 +95,7 @@ def test_a_stream_is_forgotten_when_it_has_not_moved_for_a_week(
     for app_id, batch in (("ended", {5: "A", 99: "new"}), ("other", {15: "B"})):
         io.foreach_batch(lake, ["id"], app_id=app_id)(frame(spark, batch), 4)
     before = fingerprint(lake)
-    with pytest.raises(ValueError, match=r"no stream 'nobody'. It has \['ended', 'other'\]"):
+    with pytest.raises(ValueError, match=r"no stream 'nobody'. It has 'ended', 'other'"):
         recover(lake, forget_stream="nobody")
     with pytest.raises(ValueError, match=r"last batch 0.0 days ago, and can be forgotten after 7"):
         recover(lake, forget_stream="ended")
