@@ -415,7 +415,7 @@ def at_once(*arguments):
     return done
 
 def hold():
-    with storage.lock(lake, 60, str):
+    with storage.lock(lake, 60, str, lambda owner: None):
         setattr(os, moment, at_once) if moment == "close" else None
 
 if moment == "open":

@@ -119,7 +119,7 @@ def test_an_engine_that_fails(
         raise error("half-way")
 
     lakes.after(monkeypatch, step, fail)
-    with pytest.raises(error, match="half-way"):
+    with pytest.raises(error, match="Nothing was changed" if error is KeyboardInterrupt else "half-way"):
         lakes.merge(lake)
     assert lakes.snapshot(tmp_path) == before
 

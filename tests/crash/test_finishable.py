@@ -178,7 +178,7 @@ def test_a_commit_that_cannot_be_finished_is_given_up(
             lakes.merge(lake, source, replace="new_file")
         with pytest.raises(CommitUnfinishedError, match=r"cannot be finished.*recover --discard"):
             recover(str(lake))
-    assert "no other file was touched" in recover(str(lake), discard=True)[0] or not done
+    assert "no other file was changed" in recover(str(lake), discard=True)[0] or not done
     assert lakes.snapshot(tmp_path) == before
     lakes.merge(lake, source, replace="new_file")
     assert len(rows(lake)) == 3

@@ -66,15 +66,16 @@ def copy_rights(source: str, target: str) -> None:
 def take_rights(neighbour: str, target: str, folder: str) -> bool:
     """Give a new file in a folder the mode, the group and the ACL of a file there, but not more than that.
 
-    Returns false if the folder has a default ACL, which decides, or if the rights cannot be given.
+    In a setgid folder it gets the group of the folder. Returns false if the folder has a default ACL, which decides, or if the rights cannot be given.
     """
     with contextlib.suppress(OSError):
         os.getxattr(folder, _DEFAULT_ACL)
         return False
-    old, acl = os.stat(neighbour), _attributes(neighbour).get(_ACL)
+    old, parent, acl = os.stat(neighbour), os.stat(folder), _attributes(neighbour).get(_ACL)
+    group = parent.st_gid if parent.st_mode & stat.S_ISGID else old.st_gid
     try:
-        if os.stat(target).st_gid != old.st_gid:
-            os.chown(target, -1, old.st_gid)
+        if os.stat(target).st_gid != group:
+            os.chown(target, -1, group)
         if acl is not None:
             os.setxattr(target, _ACL, acl)
         elif _ACL in _attributes(target):  # from the default ACL of the staging folder
