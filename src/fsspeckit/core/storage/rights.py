@@ -66,7 +66,8 @@ def copy_rights(source: str, target: str) -> None:
 def take_rights(neighbour: str, target: str, folder: str) -> bool:
     """Give a new file in a folder the mode, the group and the ACL of a file there, but not more than that.
 
-    In a setgid folder it gets the group of the folder. Returns false if the folder has a default ACL, which decides, or if the rights cannot be given.
+    In a setgid folder it gets the group of the folder. Returns false if the folder has a default ACL, which decides, or
+    if the rights cannot be given.
     """
     with contextlib.suppress(OSError):
         os.getxattr(folder, _DEFAULT_ACL)
