@@ -223,8 +223,8 @@ def refused(io: Any, path: str, data: Any, partitions: Any, message: str, error:
         ({"id": [1], "day": [1]}, [{"month": 1}], r"names \['month'\], which are not partition columns"),
         ({"id": [1], "day": [1]}, [{"id": 1}], r"names \['id'\], which are not partition columns"),
         ({"id": [1], "day": [1]}, [{"day": "x"}], "not a value of the column's type"),
-        ({"id": [1], "day": [1]}, [{"day": 1.5}], "no value of the column's type"),
-        ({"id": [1], "day": [1]}, [{"day": [1]}], "no value of the column's type"),
+        ({"id": [1], "day": [1]}, [{"day": 1.5}], "not a value of the column's type"),
+        ({"id": [1], "day": [1]}, [{"day": [1]}], "not a value of the column's type"),
         ({"id": [1], "day": [1]}, [{"day": ""}], "no folder can hold"),
         ({"id": [1], "day": [1]}, {"day": 1}, "list of dictionaries"),
         ({"id": [1], "day": [1]}, "day=1", "list of dictionaries"),
@@ -238,7 +238,7 @@ def test_refusals_by_the_target(io: Any, tmp_path: Path) -> None:
     flat = write_lake(tmp_path / "flat", {"a.parquet": pa.table({"id": [1]})})
     refused(io, flat, {"id": [1]}, None, "needs a partitioned data set")
     refused(io, flat, {"id": [1]}, [{"id": 1}], "needs a partitioned data set")
-    refused(io, lake(tmp_path / "lake", "1", "x"), {"id": [1], "day": [1]}, None, "no such value")
+    refused(io, lake(tmp_path / "lake", "1", "x"), {"id": [1], "day": [1]}, None, "not such a value")
     refused(io, lake(tmp_path / "other", "1"), {"id": [1]}, None, "day", SchemaMismatchError)
 
 
