@@ -47,8 +47,10 @@ class Filter:
 
 
 def leaves(schema: pa.Schema) -> list[Leaf]:
-    """Names that stand twice cannot be filtered by."""
-    return [leaf for f in schema if schema.names.count(f.name) == 1 for leaf in _leaves(f, (f.name,))]
+    """Names that stand twice cannot be filtered by; neither can `s.id` in a struct beside a column `s.id`, in Spark."""
+    found = [leaf for f in schema if schema.names.count(f.name) == 1 for leaf in _leaves(f, (f.name,))]
+    names = [str(leaf) for leaf in found]
+    return [leaf for leaf in found if names.count(str(leaf)) == 1]
 
 
 def _leaves(field: pa.Field, path: tuple[str, ...]) -> Iterator[Leaf]:
