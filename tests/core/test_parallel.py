@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,27 @@ def test_a_child_that_is_forked_while_a_pool_is_open_has_threads_of_its_own() ->
         assert os.waitpid(child, 0) == (child, 0)
         with os.fdopen(read, "rb") as answer:
             assert answer.read() == b"0123"
+
+
+class Value:
+    """Something that can be referred to weakly."""
+
+
+def test_results_are_freed_while_the_threads_of_the_pool_are_busy() -> None:
+    """Two files that are compacted at the same time held every row group until one of them was finished."""
+    held: list[weakref.ref[Value]] = []
+    both = threading.Barrier(2, timeout=60)
+
+    def inner(_: int) -> Value:
+        value = Value()
+        held.append(weakref.ref(value))
+        return value
+
+    def outer(_: int) -> int:
+        both.wait()
+        assert len(pool.map(inner, range(3))) == 3
+        both.wait()  # the other thread is still busy, and has not taken the work that waits for it
+        return sum(value() is not None for value in held)
+
+    with Pool.of(2) as pool:
+        assert pool.map(outer, range(2)) == [0, 0]

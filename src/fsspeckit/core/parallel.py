@@ -202,7 +202,8 @@ class _Work(Generic[Item, Result]):
                 self._failed[number], self.is_over = error, True
 
     def results(self) -> list[Result]:
-        """In the order of the items."""
+        """In the order of the items. They are forgotten here: a busy thread's queue keeps this object until it is idle."""
         if self._failed:
             raise self._failed[min(self._failed)]
-        return [self._done[number] for number in range(len(self._done))]
+        done, self._done = self._done, {}
+        return [done[number] for number in range(len(done))]

@@ -30,6 +30,8 @@ _ROOT_NAME = {SchemaElement.NAME: (thrift.BINARY, b"")}
 _SHARED = (FileMetaData.COLUMN_ORDERS, FileMetaData.CREATED_BY)
 # A row group has its number in 16 bits.
 MAX_ROW_GROUPS = 1 << 15
+# The disk writes so many bytes while the next ones are computed.
+_SYNC_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class JoinedFile(ChunkWriter):
         self._without_bounds: set[int] = set()
         self._encoded_footer: thrift.Struct | None = None
         self._entries: list[tuple[str, Mapping[bytes, bytes]]] = []
+        self._synced = 0
         super().__init__(storage, path, final)
 
     @property
@@ -114,7 +117,6 @@ class JoinedFile(ChunkWriter):
         entry = thrift.structs(old.footer, FileMetaData.ROW_GROUPS)[group]
         rows = thrift.field(entry, RowGroup.NUM_ROWS, thrift.I64)
         self._add([Piece(origin, chunk) for chunk in old.chunks[group]], entry, rows)
-        self._flush()
 
     def add_row_group(self, encoded: Encoded) -> None:
         """Add a row group that was encoded with the layout."""
@@ -137,6 +139,10 @@ class JoinedFile(ChunkWriter):
         self._without_bounds.update(unbounded)  # bounds of some row groups mislead DataFusion: see `statistics`
         self._groups.append(self._place_row_group(pieces, entry, rows, len(self._groups), is_new=False))
         self.rows += rows
+        self._flush()
+        if self._at - self._synced >= _SYNC_BYTES:
+            self._storage.sync_file(self._path)
+            self._synced = self._at
 
     def close(self) -> int:
         """Write page indexes and the footer, and return the size of the file."""

@@ -20,9 +20,9 @@ FULL_ROWS = 100_000
 """A row group with fewer rows is encoded again, together with its neighbours."""
 FULL_BYTES = 32 << 20
 """A row group of so many bytes before compression is full, whatever its rows, and so is one as large as a file."""
-MAX_ROWS = 300_000
+MAX_ROWS = 200_000
 MAX_BYTES = 64 << 20
-"""The most rows and bytes of a row group that is encoded. With 500,000 rows the process had 60 MiB more."""
+"""The most rows and bytes of a row group that is encoded. With 300,000 rows the process had 60 MiB more."""
 # Shares of the target size. Smaller files are joined while their sum is not above the limit; larger ones are cut.
 SMALL, LIMIT, LARGE = 0.75, 1.25, 2.0
 
@@ -97,13 +97,14 @@ def _joinable(files: Sequence[Footer], owner_of: Callable[[Footer], str]) -> Ite
 
 
 def _bins(files: Sequence[Footer], target_size: int) -> Iterator[Bin]:
-    small: list[Footer] = []
+    small, size = list[Footer](), 0
     for file in files:
         if file.info.size < SMALL * target_size:
-            if small and sum(map(data_bytes, small)) + data_bytes(file) > LIMIT * target_size:
+            if small and size + data_bytes(file) > LIMIT * target_size:
                 yield from _joined(small, target_size)
-                small = []
+                small, size = [], 0
             small.append(file)
+            size += data_bytes(file)
         elif file.info.size > LARGE * target_size and file.rows > 1:
             yield Bin((file,), "large file")
         elif _is_fragmented(file, target_size):

@@ -42,16 +42,17 @@ class GroupFile:
         """The key-value entries, without those of streams, which the data set gives to every new file."""
         return without_streams(self.file.metadata.metadata or {})
 
-    @property
-    def footer(self) -> dict[int, Any]:
+    def footer(self) -> tuple[dict[int, Any], int]:
+        """The decoded footer, and where it begins."""
         with reading(self.location, self.planned.path):
             raw = footer_bytes(self.source)
-        return checked_footer(self.location, self.planned.path, raw, self.file.metadata)
+            begin = footer_start(self.source, raw)
+        return checked_footer(self.location, self.planned.path, raw, self.file.metadata), begin
 
     def old_file(self) -> OldFile:
         """The chunks of the file; `NotSpliceable` if they cannot be copied."""
-        end = footer_start(self.source, footer_bytes(self.source))
-        return OldFile.of(self.source, self.footer, end, self.file.metadata, self.file.schema_arrow)
+        footer, begin = self.footer()
+        return OldFile.of(self.source, footer, begin, self.file.metadata, self.file.schema_arrow)
 
 
 @contextlib.contextmanager

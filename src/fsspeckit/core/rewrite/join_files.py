@@ -192,7 +192,7 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
         return JoinLayout(Layout.new(unified.remove_metadata(), options).with_entries(job.ledger), None)
     nullable = largest.by_spark and not all(file.schema.equals(largest.schema) for file in files)
     with open_group_file(location, largest) as opened:
-        footer = opened.footer
+        footer, _ = opened.footer()
         layout = file_layout(location, replace(largest, metadata=opened.file.metadata), footer, nullable)
         template = Template.of(footer, opened.file.metadata, layout)
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
