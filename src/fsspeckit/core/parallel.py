@@ -202,7 +202,7 @@ class _Work(Generic[Item, Result]):
                 self._failed[number], self.is_over = error, True
 
     def results(self) -> list[Result]:
-        """In the order of the items. They are forgotten here: a busy thread's queue keeps this object until it is idle."""
+        """In the order of the items. They are taken out: a queue may keep this object for long."""
         if self._failed:
             raise self._failed[min(self._failed)]
         done, self._done = self._done, {}
