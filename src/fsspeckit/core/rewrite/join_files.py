@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fsspeckit.core.dataset.ledger import Ledger
 from fsspeckit.core.model import Footer, Staged, WriteOptions
-from fsspeckit.core.parallel import Pool
+from fsspeckit.core.parallel import Pool, prefetch_map
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.chunk_writer import Encoded, encode
 from fsspeckit.core.parquet.join import MAX_ROW_GROUPS, JoinedFile, Template, check_row_group
@@ -95,7 +95,7 @@ def join_files(location: Location, pool: Pool, job: JoinJob, new_rows: pa.Table 
                 if encodings is not None:
                     outputs.add(*encodings)
         if new_rows is not None:
-            outputs.add([encode(_for_rows(how.layout, new_rows.num_rows), new_rows)], [])
+            outputs.add([_encode_rows(how, new_rows)], [])
         return outputs.finish()
 
 
@@ -110,14 +110,23 @@ def _before_new_rows(
 
 
 def _sort_files(location: Location, how: JoinLayout, job: JoinJob) -> Joined:
+    """Row groups are encoded in a thread while the next rows are read and sorted."""
     entries: list[Entries] = []
     tables = read_pieces(location, how.layout.rows, row_groups_of(job.bin), entries)
     folder = location.storage.local_path(job.staging)
-    with Outputs(location, job, how) as outputs:
-        own = [name for name in job.sort_by if name in how.layout.rows.names]
-        for table in sorted_tables(tables, own, max_bytes(job.target_size), folder):
-            outputs.add([encode(_for_rows(how.layout, table.num_rows), table)], entries)
+    own = [name for name in job.sort_by if name in how.layout.rows.names]
+    with (
+        Outputs(location, job, how) as outputs,
+        contextlib.closing(sorted_tables(tables, own, max_bytes(job.target_size), folder)) as in_order,
+        contextlib.closing(prefetch_map(partial(_encode_rows, how), in_order, 1)) as encoded,
+    ):
+        for row_group in encoded:
+            outputs.add([row_group], entries)
         return outputs.finish()
+
+
+def _encode_rows(how: JoinLayout, rows: pa.Table) -> Encoded:
+    return encode(_for_rows(how.layout, rows.num_rows), rows)
 
 
 _Encodings = tuple[list[Encoded], list[Entries]] | None
@@ -131,7 +140,7 @@ def _encode_unit(location: Location, how: JoinLayout, most: int, unit: Unit) -> 
     tables = read_pieces(location, how.layout.rows, unit.groups, entries, most)
     if len(unit.groups) > 1:
         tables = iter([pa.concat_tables(tables)])
-    return [encode(_for_rows(how.layout, table.num_rows), table) for table in tables], entries
+    return [_encode_rows(how, table) for table in tables], entries
 
 
 class CopySource(contextlib.ExitStack):
