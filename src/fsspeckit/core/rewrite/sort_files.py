@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +81,7 @@ def _order(table: pa.Table, sort_by: Sequence[str]) -> Numbers:
 
 def sorted_tables(
     tables: Iterator[pa.Table], sort_by: Sequence[str], max_bytes: int, folder: str | None
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table, None, None]:
     """All rows in order, in tables of at most `MAX_ROWS` rows and about `max_bytes`. Runs are below `folder`."""
     with contextlib.ExitStack() as stack:
         runs = _Runs(stack, folder)
