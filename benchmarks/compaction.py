@@ -33,7 +33,7 @@ MEMORY = 400
 def write_lake(folder: Path, files: int, rows: int, **options: object) -> None:
     folder.mkdir(parents=True)
     for number in range(files):
-        table = make_rows(PLAIN, np.arange(number * rows, (number + 1) * rows), 1)
+        table = make_rows(PLAIN, np.arange(number * rows, (number + 1) * rows), number)
         pq.write_table(table, folder / f"f{number:05d}.parquet", **options)
 
 
@@ -97,7 +97,7 @@ def delta_lake(folder: Path, files: int, rows: int) -> None:
     import deltalake
 
     for number in range(files):
-        table = make_rows(PLAIN, np.arange(number * rows, (number + 1) * rows), 1)
+        table = make_rows(PLAIN, np.arange(number * rows, (number + 1) * rows), number)
         deltalake.write_deltalake(str(folder), table, mode="append")
 
 
