@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+import fsspeckit
 from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.report.files import MAX_FILES
 from fsspeckit.report.html import page
@@ -241,6 +242,31 @@ def test_a_plan_and_a_result_are_short_tables_in_python_and_notebooks() -> None:
     ]
     assert "untouched" in result._repr_html_()
     assert "<0>" not in result._repr_html_()
+
+
+def test_every_plan_and_result_is_short(tmp_path: Path) -> None:
+    write_lake(tmp_path, {f"{n:03}.parquet": pa.table({"k": [n]}) for n in range(300)})
+    rows, lake = pa.table({"k": [0]}), str(tmp_path)
+    reports: list[Any] = [
+        fsspeckit.plan_compact(lake),
+        fsspeckit.compact(lake, undoable=True),
+        *fsspeckit.history(lake),
+    ]
+    assert repr(reports[0]).splitlines()[0] == "plan of compact: 300 files → about 1"
+    assert repr(reports[1]).startswith("compact: 300 → 1 file, ")
+    assert "; keeps 300 files, " in repr(reports[2])
+    reports.append(fsspeckit.undo(lake))
+    assert repr(reports[3]).splitlines()[1] == "  300 files put back, 1 file removed"
+    reports += [
+        fsspeckit.plan_write(rows, lake, mode="overwrite"),
+        fsspeckit.write_dataset(rows, lake, mode="overwrite"),
+    ]
+    reports += [fsspeckit.plan(rows, lake, key_columns=["k"]), fsspeckit.merge(rows, lake, key_columns=["k"])]
+    reports.append(fsspeckit.compact(lake))
+    assert repr(reports[-1]).startswith("compact: nothing to do; 1 file of ")
+    for report in reports:
+        assert len(repr(report)) < 500 and len(report._repr_html_()) < 1000
+        assert "299.parquet" not in repr(report)
 
 
 def test_words_of_machines_are_in_json_only(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
@@ -96,8 +97,31 @@ def lines_of(names: Sequence[str], files: Iterable[tuple[str, int, int]]) -> lis
     ]
 
 
-def as_text(title: str, lines: Sequence[Line], notes: Sequence[str] = ()) -> str:
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A report in a few lines: a title, a table of files by action, and notes."""
+
+    title: str
+    lines: Sequence[Line] = ()
+    notes: Sequence[str] = ()
+
+
+class Report:
+    """Plans and results: Python and notebooks show a summary, since a report may name thousands of files."""
+
+    def _summary(self) -> Summary:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return as_text(self._summary())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._summary())
+
+
+def as_text(summary: Summary) -> str:
     """A title and a table of the files, right-aligned."""
+    title, lines, notes = summary.title, summary.lines, summary.notes
     cells = [(label, count(files, "file"), count(rows, "row"), size(bytes_)) for label, files, rows, bytes_ in lines]
     widths = [max(map(len, column)) for column in zip(*cells)]
     table = [
@@ -106,8 +130,9 @@ def as_text(title: str, lines: Sequence[Line], notes: Sequence[str] = ()) -> str
     return "\n".join([title, *table, *(f"  {note}" for note in notes)])
 
 
-def as_html(title: str, lines: Sequence[Line], notes: Sequence[str] = ()) -> str:
+def as_html(summary: Summary) -> str:
     """The same for notebooks: no styles but alignment, so that it fits any theme."""
+    title, lines, notes = summary.title, summary.lines, summary.notes
     right = ' style="text-align: right"'
     rows = [
         f"<tr><td>{escape(label)}</td><td{right}>{count(files, 'file')}</td><td{right}>{count(rows, 'row')}</td>"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from fsspeckit.core.report_text import Line, as_html, as_text, count, counts, lines_of
+from fsspeckit.core.report_text import Line, Report, Summary, count, counts, lines_of, size
 
 Operation = Literal["rewritten", "inserted", "preserved"]
 Action = Literal["rewrite", "scan", "guard", "prune"]
@@ -48,8 +48,8 @@ def _lines(files: Sequence[MergeFileMetadata], removed: Sequence[str]) -> list[L
     return [*found, ("removed", len(removed), 0, 0)] if removed else found
 
 
-@dataclass
-class MergeResult:
+@dataclass(repr=False)
+class MergeResult(Report):
     """What a merge did: exact counts, and what happened to each file of the data set.
 
     `files` has all files of the data set after the merge; `rewritten_files`, `inserted_files` and `preserved_files` are
@@ -128,15 +128,12 @@ class MergeResult:
         old = self.removed_files or any(file.operation != "inserted" for file in self.files)
         return bool(self.files) and not old and self.inserted > 0
 
-    def __repr__(self) -> str:
-        return as_text(f"{self.strategy}: {counts(self)}", _lines(self.files, self.removed_files))
-
-    def _repr_html_(self) -> str:
-        return as_html(f"{self.strategy}: {counts(self)}", _lines(self.files, self.removed_files))
+    def _summary(self) -> Summary:
+        return Summary(f"{self.strategy}: {counts(self)}", _lines(self.files, self.removed_files))
 
 
-@dataclass
-class WriteResult:
+@dataclass(repr=False)
+class WriteResult(Report):
     """What `write_dataset` wrote.
 
     `retyped_files` are existing files that were rewritten without a changed row: with a wider type of a column, because
@@ -153,15 +150,12 @@ class WriteResult:
     removed_rows: int | None = 0
     added_columns: dict[str, str] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return as_text(f"{self.mode}: {count(self.rows, 'row')}", _lines(self.files, self.removed_files))
-
-    def _repr_html_(self) -> str:
-        return as_html(f"{self.mode}: {count(self.rows, 'row')}", _lines(self.files, self.removed_files))
+    def _summary(self) -> Summary:
+        return Summary(f"{self.mode}: {count(self.rows, 'row')}", _lines(self.files, self.removed_files))
 
 
-@dataclass(frozen=True)
-class WritePlan:
+@dataclass(frozen=True, repr=False)
+class WritePlan(Report):
     """What `write_dataset` would do: exact counts, and the files that would be removed or rewritten.
 
     `removed_rows` is `None` if a file that would be removed cannot be read. `new_rows` are the rows of new files by
@@ -183,15 +177,12 @@ class WritePlan:
         groups = (("rewritten", self.retyped_files), ("removed", self.removed_files))
         return [(label, len(files), 0, 0) for label, files in groups if files]
 
-    def __repr__(self) -> str:
-        return as_text(f"plan of {self.mode}: {count(self.rows, 'row')}", self._lines())
-
-    def _repr_html_(self) -> str:
-        return as_html(f"plan of {self.mode}: {count(self.rows, 'row')}", self._lines())
+    def _summary(self) -> Summary:
+        return Summary(f"plan of {self.mode}: {count(self.rows, 'row')}", self._lines())
 
 
-@dataclass(frozen=True)
-class KeptCommit:
+@dataclass(frozen=True, repr=False)
+class KeptCommit(Report):
     """A commit that kept the files that it replaced or removed (`undoable=True`), as `history` lists it.
 
     `counts` are those of its result. The kept files, of `bytes` in all, are in `folder`. The one that `is_next` is the
@@ -208,9 +199,14 @@ class KeptCommit:
     is_next: bool
     changes: tuple[str, ...] = ()
 
+    def _summary(self) -> Summary:
+        title = f"{self.operation} of {self.committed_at:%Y-%m-%d %H:%M}: {_counts(self.counts)}"
+        kept = f"; keeps {count(len(self.kept_files), 'file')}, {size(self.bytes)}"
+        return Summary(title + kept, notes=self.changes)
 
-@dataclass(frozen=True)
-class UndoResult:
+
+@dataclass(frozen=True, repr=False)
+class UndoResult(Report):
     """The commit that was undone, the files that were put back, and the files of the commit that were removed."""
 
     operation: str
@@ -218,6 +214,15 @@ class UndoResult:
     counts: Mapping[str, int]
     restored_files: list[str]
     removed_files: list[str]
+
+    def _summary(self) -> Summary:
+        files = f"{count(len(self.restored_files), 'file')} put back, {count(len(self.removed_files), 'file')} removed"
+        title = f"undone: {self.operation} of {self.committed_at:%Y-%m-%d %H:%M}: {_counts(self.counts)}"
+        return Summary(title, notes=[files])
+
+
+def _counts(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count(number)}" for name, number in counted.items() if number)
 
 
 def without_map(report: Any) -> dict[str, Any]:
@@ -255,8 +260,8 @@ class FilePlan:
     changed_rows: int | None = None
 
 
-@dataclass(frozen=True)
-class MergePlan:
+@dataclass(frozen=True, repr=False)
+class MergePlan(Report):
     """What a merge would do: exact counts, and the action for each file with its reason.
 
     `retyped_columns` have another type, or different types in different files now, and would have the given type in all
@@ -306,11 +311,8 @@ class MergePlan:
     def _lines(self) -> list[Line]:
         return lines_of(get_args(Action), ((f.action, f.rows, f.bytes) for f in self.files))
 
-    def __repr__(self) -> str:
-        return as_text(f"plan of {self.strategy}: {counts(self)}", self._lines(), self.hints)
-
-    def _repr_html_(self) -> str:
-        return as_html(f"plan of {self.strategy}: {counts(self)}", self._lines(), self.hints)
+    def _summary(self) -> Summary:
+        return Summary(f"plan of {self.strategy}: {counts(self)}", self._lines(), self.hints)
 
     def by_action(self, action: Action) -> tuple[FilePlan, ...]:
         return tuple(f for f in self.files if f.action == action)
@@ -328,8 +330,8 @@ class BinPlan:
     new_files: int
 
 
-@dataclass(frozen=True)
-class CompactPlan:
+@dataclass(frozen=True, repr=False)
+class CompactPlan(Report):
     """What a compaction would do. `files_after` is an estimate: sizes are known when files are written."""
 
     files_before: int
@@ -342,9 +344,18 @@ class CompactPlan:
     def bytes_to_rewrite(self) -> int:
         return sum(b.bytes for b in self.bins)
 
+    def _summary(self) -> Summary:
+        files = f"{count(self.files_before, 'file')} → about {count(self.files_after)}"
+        groups = {b.reason: [g for g in self.bins if g.reason == b.reason] for b in self.bins}
+        lines = [
+            (reason, sum(b.files for b in bins), sum(b.rows for b in bins), sum(b.bytes for b in bins))
+            for reason, bins in groups.items()
+        ]
+        return Summary(f"plan of compact: {files if self.bins else 'nothing to do'}", lines)
 
-@dataclass(frozen=True)
-class CompactResult:
+
+@dataclass(frozen=True, repr=False)
+class CompactResult(Report):
     """What a compaction did. No row changed.
 
     `bytes_copied` of `bytes_written` were copied from old files without decoding. `new_files` and `removed_files` are
@@ -361,3 +372,11 @@ class CompactResult:
     bytes_copied: int = 0
     new_files: list[str] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
+
+    def _summary(self) -> Summary:
+        if not self.commits:
+            return Summary(f"compact: nothing to do; {count(self.files_after, 'file')} of {size(self.bytes_after)}")
+        files = f"{count(self.files_before)} → {count(self.files_after, 'file')}"
+        sizes = f"{size(self.bytes_before)} → {size(self.bytes_after)}"
+        written = f"{size(self.bytes_written)} written, {size(self.bytes_copied)} of them copied without decoding"
+        return Summary(f"compact: {files}, {sizes}; {count(self.rows, 'row')}", notes=[written])
