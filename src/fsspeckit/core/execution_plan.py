@@ -192,11 +192,11 @@ class ExecutionPlan:
         with a narrower type may come first, some files lack them, or they get new struct fields."""
         if not self.counts:
             return frozenset()
-        return self.profile.columns_to_retype.union(self._unified, self.added_to_all, self.extended)
+        return self.profile.columns_to_retype.union(self.unified, self.added_to_all, self.extended)
 
     @cached_property
-    def _unified(self) -> frozenset[str]:
-        """The columns of which another file may show the type to readers."""
+    def unified(self) -> frozenset[str]:
+        """The columns that get one type because a file with a narrower type may come first."""
         if self.request.actions.replaces_target:
             return frozenset()
         touched, is_full = {footer.path for footer in self.touched}, self.request.rewrite_mode == "full"
