@@ -212,6 +212,78 @@ def test_several_columns_and_partitions(io: Any, tmp_path: Path) -> None:
     assert who_reads(lake) == dict.fromkeys(READERS, 3)
 
 
+# The types of three files, of which the first one goes
+FIRST: dict[str, tuple[list[tuple[pa.DataType, Any]], pa.DataType]] = {
+    "nulls behind text": ([(TEXT, "old"), (pa.null(), None), (TEXT, "more")], TEXT),
+    "int behind long": ([(LONG, 1), (INT, 2), (LONG, 2**40)], LONG),
+    "int behind double": ([(pa.float64(), 1.0), (LONG, 2), (pa.float64(), 3.5)], pa.float64()),
+    "decimals": ([(MORE, Decimal("1.0000")), (LESS, None), (MORE, Decimal("3.0001"))], MORE),
+}
+
+
+def remove_first(io: Any, lake: str, how: str) -> Any:
+    """Remove the rows of the first file, and so the file."""
+    if how == "filters":
+        return io.delete(lake, filters=[("id", "in", [1, 10])])
+    if how == "partitions":
+        old = pa.table({"id": [2, 20], "x": pa.nulls(2), "y": [2.0, 20.0], "p": [2, 2]})
+        return io.write_dataset(old, lake, mode="overwrite_partitions", partitions=[{"p": 1}, {"p": 2}])
+    return io.delete(lake, keys=[1, 10], key_columns=["id"])
+
+
+@pytest.mark.parametrize("how", ["keys", "filters", "partitions"])
+@pytest.mark.parametrize("case", list(FIRST))
+def test_the_first_file_goes(io: Any, tmp_path: Path, case: str, how: str) -> None:
+    """Readers take the types of the next file then."""
+    files, common = FIRST[case]
+    names = [f"p={n}/f.parquet" if how == "partitions" else f"f{n}.parquet" for n in (1, 2, 3)]
+    tables = [file([n, 10 * n], [v, v], dtype) for n, (dtype, v) in enumerate(files, 1)]
+    lake = write_lake(tmp_path / "lake", dict(zip(names, tables, strict=True)))
+    before = who_reads(lake)
+    assert {"pyarrow", "pandas", "duckdb"} <= before.keys()
+    if how != "partitions":
+        given = {"filters": [("id", "in", [1, 10])]} if how == "filters" else {"keys": [1, 10], "key_columns": ["id"]}
+        plan = io.plan_delete(lake, **given)
+        assert plan.retyped_columns == {"x": str(common)}
+        assert any("narrower type of x than others may come first" in hint for hint in plan.hints)
+    result = remove_first(io, lake, how)
+    assert who_reads(lake).keys() >= before.keys()
+    assert set(who_reads(lake).values()) == {4} and sorted(row["id"] for row in rows(lake)) == [2, 3, 20, 30]
+    assert set(types(lake).values()) == {common}
+    if how != "partitions":
+        assert [Path(path).name.partition(".")[0] for path in result.retyped_files] == ["f2"]
+        assert result.retyped_columns == {"x": str(common)}
+
+
+def test_another_file_goes(io: Any, tmp_path: Path) -> None:
+    """No file takes another type if the first one stays, or if all others have one type."""
+    for first, rest, gone in ((LONG, INT, 2), (LONG, INT, 1), (INT, LONG, 2)):
+        files = {f"f{n}.parquet": file([n], [n], first if n == 1 else rest) for n in (1, 2, 3)}
+        lake = write_lake(tmp_path / f"{first}{gone}", files)
+        before = fingerprint(lake)
+        assert io.delete(lake, keys=[gone], key_columns=["id"]).retyped_files == []
+        assert fingerprint(lake).items() <= before.items()
+
+
+def test_a_file_that_gets_an_earlier_name(io: Any, tmp_path: Path) -> None:
+    files = {
+        "a.g.parquet": file([1], [1], LONG),
+        "a.parquet": file([2], [2], INT),
+        "b.parquet": file([3], [2**40], LONG),
+    }
+    lake = write_lake(tmp_path / "lake", files)
+    io.merge(pa.table({"id": [2], "x": [5], "y": [0.5]}), lake, "update", ["id"], replace="new_file")
+    assert who_reads(lake) == dict.fromkeys(READERS, 3)
+
+
+def test_files_written_anew_in_any_order(io: Any, tmp_path: Path) -> None:
+    files = {f"f{n}.parquet": file([n], [n], LONG if n == 1 else INT) for n in range(1, 6)}
+    lake = write_lake(tmp_path / "lake", {**files, "f6.parquet": file([6], [2**40], LONG)})
+    data = pa.table({"id": [1], "x": [7], "y": [0.5]})
+    io.write_parquet_dataset(data, lake, strategy="upsert", key_columns=["id"], rewrite_mode="full")
+    assert who_reads(lake) == dict.fromkeys(READERS, 6) and set(types(lake).values()) == {LONG}
+
+
 def test_all_files_written_anew_have_one_type(io: Any, tmp_path: Path) -> None:
     files = {"a.parquet": file([1], [1], INT), "b.parquet": file([2], [2], LONG), "c.parquet": file([3], [3], INT)}
     lake = write_lake(tmp_path / "lake", files)

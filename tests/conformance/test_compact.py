@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -209,6 +210,30 @@ def test_no_file_has_the_common_schema(io: Any, tmp_path: Path) -> None:
     assert rows(lake) == [{"a": 1, "b": 2**40}, {"a": 2**40, "b": 2}]
     assert pq.read_metadata(Path(lake, data_files(lake)[0])).row_group(0).column(0).compression == "ZSTD"
     check_second_run(io, lake)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_entries_are_kept_when_no_file_has_the_common_schema(io: Any, tmp_path: Path, nullable: bool) -> None:
+    """Those of the user, of GeoParquet and of pandas, whose index they name; and field ids, where a layout has them."""
+    kept: dict[str, Any] = {"encoding": "WKB", "geometry_types": []}
+    geo = {"version": "1.0.0", "columns": {"g": {**kept, "bbox": [0, 0, 1, 1]}}}
+    frame = pd.DataFrame({"x": [1], "y": [2]}, index=pd.Index(["a"], name="k"))
+    pandas = pa.Table.from_pandas(frame).select(["k", "x", "y"]).schema.metadata[b"pandas"]
+    metadata = {"mine": "1", "geo": json.dumps(geo), "pandas": pandas}
+    files = {}
+    for name, (x, y) in {"a": (pa.int32(), pa.int64()), "b": (pa.int64(), pa.int32())}.items():
+        fields = [pa.field("k", pa.string()), pa.field("x", x, nullable or name == "b"), pa.field("y", y)]
+        fields = [f.with_metadata({"PARQUET:field_id": str(n)}) for n, f in enumerate(fields, 5)]
+        columns = [pa.array([name] * 9), pa.array([1] * 9, x), pa.array([2] * 9, y)]
+        files[f"{name}.parquet"] = pa.table(columns, schema=pa.schema(fields, metadata)).slice(name == "b")
+    lake = write_lake(tmp_path / "lake", files)
+    io.compact(lake)
+    (path,) = Path(lake).iterdir()
+    schema, entries = pq.read_schema(path), pq.read_metadata(path).metadata
+    assert schema.types == [pa.string(), pa.int64(), pa.int64()] and len(rows(lake)) == 17
+    assert entries[b"mine"] == b"1" and json.loads(entries[b"geo"])["columns"] == {"g": kept}
+    assert list(pd.read_parquet(path).index) == ["a"] * 9 + ["b"] * 8
+    assert [f.metadata[b"PARQUET:field_id"] for f in schema] == [b"5", b"6", b"7"] or not nullable
 
 
 def test_files_that_lack_a_column_are_not_joined_with_the_others(io: Any, tmp_path: Path) -> None:

@@ -462,3 +462,19 @@ def test_a_full_disk(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with refusal(lake, "and the disk has 1,000 bytes free"):
         io.write_dataset(source([20], new=["x"]), lake, **EVOLVE)
     io.merge(source([20]), lake, "upsert", ["id"])
+
+
+def test_a_first_row_group_without_rows(io: Any, tmp_path: Path) -> None:
+    """It has neither statistics nor a page index, and new columns get those of the others."""
+    lake, table = tmp_path / "lake", pa.table({"id": [1, 2, 3], "x": ["a", "b", "c"]})
+    lake.mkdir()
+    with pq.ParquetWriter(lake / "f.parquet", table.schema, write_page_index=True) as writer:
+        writer.write_table(table.slice(0, 0))
+        writer.write_table(table)
+    io.merge(pa.table({"id": [9], "x": ["d"], "new": [1.0]}), str(lake), key_columns=["id"], on_schema_change="evolve")
+    (path,) = [path for path in lake.iterdir() if pq.read_metadata(path).num_rows == 3]
+    group = pq.read_metadata(path).row_group(1)
+    assert [group.column(n).path_in_schema for n in range(3)] == ["id", "x", "new"]
+    for number in range(3):
+        column = group.column(number)
+        assert column.has_offset_index and column.has_column_index and column.is_stats_set

@@ -232,6 +232,25 @@ def test_an_acl_that_cannot_be_kept_is_refused(lake: Path) -> None:
     assert lakes.snapshot(lake.parent) == before
 
 
+@as_root
+@pytest.mark.parametrize(("mode", "expected"), [(0o640, 0o600), (0o664, 0o644), (0o604, 0o604)])
+def test_new_files_of_a_group_that_cannot_be_kept_are_for_no_more_than_all(
+    ground: Path, mode: int, expected: int
+) -> None:
+    """As the umask says, all could read the new rows of a lake that is for its group."""
+    lake = Path(write_lake(ground / "lake", {"f0.parquet": pa.table({"id": [0], "x": ["old"], "p": [1]})}))
+    os.chown(lake, NOBODY, NOBODY)
+    os.chown(lake / "f0.parquet", NOBODY, GROUP)
+    (lake / "f0.parquet").chmod(mode)
+    assert merge_restricted(lake, NOBODY, partition=1).error is None
+    (new,) = lake.glob("part-*")
+    assert rights(new)[:3] == (expected, NOBODY, NOBODY)
+    new.unlink()
+    set_acl(lake / "f0.parquet", ACL, for_nobody(6))
+    answer = merge_restricted(lake, NOBODY, partition=1)
+    assert answer.error == "StorageError" and f"Cannot keep the ACL of {lake}/f0.parquet" in answer.message
+
+
 # Compaction
 
 

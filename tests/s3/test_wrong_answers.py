@@ -219,15 +219,16 @@ def test_a_head_that_is_deleted_when_all_is_decided(proxy: Proxy, bucket: Bucket
     assert merge("duckdb", url).updated == 9
 
 
-def test_a_head_that_was_made_anew(proxy: Proxy, bucket: Bucket, prefix: str, quick_lease: Any) -> None:
-    """Another head than the one that recorded the commit does not say that it was finished."""
+@pytest.mark.parametrize("call", ["get", "complete"])
+def test_a_head_that_was_made_anew(call: str, proxy: Proxy, bucket: Bucket, prefix: str, quick_lease: Any) -> None:
+    """Another head than the one that recorded the commit does not say that it was finished, whenever it appears."""
     url = bucket.write(prefix, FILES)
 
     def make_anew() -> None:
         bucket.delete(head_of(prefix))
         fsspeckit.recover(url, discard=True)
 
-    with faulty(after_the_commit("get", make_anew)), pytest.raises(CommitUnfinishedError, match="unknown: its head"):
+    with faulty(after_the_commit(call, make_anew)), pytest.raises(CommitUnfinishedError, match="unknown: its head"):
         merge("pyarrow", url)
     assert counted(bucket.rows(prefix)) == OLD
 

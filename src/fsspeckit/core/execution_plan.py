@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fsspeckit.core import defaults
 from fsspeckit.core.actions import Actions, Counts, MatchedRows
+from fsspeckit.core.dataset.first_file import columns_to_unify
 from fsspeckit.core.dataset.ledger import Batch, file_to_copy, with_batch
 from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
@@ -187,11 +188,19 @@ class ExecutionPlan:
 
     @property
     def retyped(self) -> frozenset[str]:
-        """The columns that get one type in all files: the type of some file cannot hold the source's values, some
-        files lack them, or they get new struct fields."""
+        """The columns that get one type in all files: the type of some file cannot hold the source's values, a file
+        with a narrower type may come first, some files lack them, or they get new struct fields."""
         if not self.counts:
             return frozenset()
-        return self.profile.columns_to_retype.union(self.added_to_all, self.extended)
+        return self.profile.columns_to_retype.union(self.unified, self.added_to_all, self.extended)
+
+    @cached_property
+    def unified(self) -> frozenset[str]:
+        """The columns that get one type because a file with a narrower type may come first."""
+        if self.request.actions.replaces_target:
+            return frozenset()
+        touched, is_full = {footer.path for footer in self.touched}, self.request.rewrite_mode == "full"
+        return columns_to_unify(self.target, touched, self.emptied, any_name=is_full)
 
     @property
     def _writes_rows(self) -> bool:

@@ -11,7 +11,8 @@
 4. **Rewrite.** Files with rows to change are merged row group by row group into staging; rows with new keys go to new
    files, and files that lose all rows are removed. A file whose matched rows equal the source's is not rewritten. If
    the source has a value that the type of one file cannot hold, all files take the common type of that column, since
-   readers refuse a mixture. Files get the columns that they lack if a file that has them may come first.
+   readers refuse a mixture, and so they do if a file with a narrower type may come first. Files get the columns that
+   they lack if a file that has them may come first.
 5. **Check and commit.** The rows in the staged footers must add up, and the target must not have changed. One journal
    commits all files.
 """

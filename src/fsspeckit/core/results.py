@@ -314,11 +314,14 @@ def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iter
     for name, dtype in _retyped_columns(planned).items():
         if name in planned.added:
             continue
-        others = " and ".join(str(own) for own in planned.shape.mixed[name])
+        if name in planned.profile.columns_to_retype:
+            others = " and ".join(str(own) for own in planned.shape.mixed[name])
+            reason = f"The source has values of {name} that files with {others} cannot hold"
+        else:
+            reason = f"A file with a narrower type of {name} than others may come first"
         yield (
-            f"The source has values of {name} that files with {others} cannot hold: all files take {dtype}, since "
-            f"readers refuse such a mixture. {_count(len(brought_along), 'file')} without a matched row would be "
-            "rewritten for that."
+            f"{reason}: all files take {dtype}, since readers refuse such a mixture. "
+            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
         )
     if planned.added:
         yield (

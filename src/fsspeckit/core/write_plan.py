@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fsspeckit.core import defaults
 from fsspeckit.core.dataset import ledger
+from fsspeckit.core.dataset.first_file import columns_to_unify
 from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.replaced_partitions import replaced_files
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
@@ -99,7 +100,8 @@ class PlannedWrite:
     @property
     def columns(self) -> frozenset[str]:
         """The columns that get one type in all files, or new struct fields."""
-        return self.spool.columns_to_retype.union(self.added, self.shape.extended if self.spool.rows else ())
+        unified = columns_to_unify(self.target, (), self._removed_paths)
+        return self.spool.columns_to_retype.union(unified, self.added, self.shape.extended if self.spool.rows else ())
 
     @cached_property
     def rewritten(self) -> list[Footer]:

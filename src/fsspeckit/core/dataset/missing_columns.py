@@ -8,9 +8,10 @@ else changes in a file that has no matched row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from fsspeckit.core.dataset.first_file import ORDERS, lowest_new_name
 from fsspeckit.core.dataset.partitions import PartitionMap
 from fsspeckit.core.model import Footer, Shape, Target
 from fsspeckit.core.values.unify import types_differ
@@ -30,7 +31,7 @@ def columns_to_add(
     missing = _missing_columns(target)
     if not missing or not (rewritten or inserted):
         return {}
-    if not any(_may_come_first(target, missing, rewritten, inserted, partitions, order) for order in _ORDERS):
+    if not any(_may_come_first(target, missing, rewritten, inserted, partitions, order) for order in ORDERS):
         return {}
     return columns_that_files_lack(target, shape)
 
@@ -64,30 +65,10 @@ def _may_come_first(
     first_kept = min((order(path) for path in paths if path not in rewritten), default=None)
     if first_kept is None:
         return True
-    if any(order(name) < first_kept for path in rewritten for name in (path, _lowest_new_name(path))):
+    if any(order(name) < first_kept for path in rewritten for name in (path, lowest_new_name(path))):
         return True
     folders = (partitions().folder_of(values) for values in inserted)
     return any(folder is None or order(f"{folder}/part-".lstrip("/")) < first_kept for folder in folders)
-
-
-def _lowest_new_name(path: str) -> str:
-    """No new name of the file sorts before this one (see `rewrite.files.new_name`)."""
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}{name.rpartition('.')[0].partition('.fk')[0]}.fk"
-
-
-def _by_path(path: str) -> Any:
-    """The order of object stores."""
-    return path.encode()
-
-
-def _by_folder(path: str) -> Any:
-    """The order of DuckDB on disks: the files of a folder, then its folders."""
-    *folders, name = path.encode().split(b"/")
-    return [*((1, folder) for folder in folders), (0, name)]
-
-
-_ORDERS: Iterable[Callable[[str], Any]] = (_by_path, _by_folder)
 
 
 def _file_with(target: Target, shape: Shape, name: str) -> Footer | None:

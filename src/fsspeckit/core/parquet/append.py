@@ -62,8 +62,12 @@ def append_columns(
 
 
 def _options(groups: Sequence[thrift.Struct], old: pq.FileMetaData) -> dict[str, Any]:
-    """The codec of the file, and whether its chunks have statistics and page indexes."""
-    chunks = [chunk for group in groups[:1] for chunk in thrift.structs(group, RowGroup.COLUMNS)[: old.num_columns]]
+    """The codec of the file, and whether its chunks have statistics and page indexes.
+
+    They come from the largest row group: one without rows has none.
+    """
+    largest = max(groups, key=lambda group: group[RowGroup.NUM_ROWS][1], default=None)
+    chunks = [] if largest is None else thrift.structs(largest, RowGroup.COLUMNS)[: old.num_columns]
     return {
         "compression": codec_of(old),
         "use_dictionary": False,

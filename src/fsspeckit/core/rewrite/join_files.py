@@ -14,13 +14,16 @@ from itertools import islice
 
 import pyarrow as pa
 
-from fsspeckit.core.dataset.ledger import Ledger
+from fsspeckit.core.dataset.ledger import Ledger, without_streams
+from fsspeckit.core.errors import LayoutError
 from fsspeckit.core.model import Footer, Staged, WriteOptions
 from fsspeckit.core.parallel import Pool, prefetch_map
 from fsspeckit.core.parquet.chunk_layout import NotSpliceable
 from fsspeckit.core.parquet.chunk_writer import Encoded, encode
 from fsspeckit.core.parquet.join import MAX_ROW_GROUPS, JoinedFile, Template, check_row_group
-from fsspeckit.core.parquet.layout import Layout, file_layout
+from fsspeckit.core.parquet.layout import Layout, file_layout, template_layout
+from fsspeckit.core.parquet.metadata_entries import NewValues, updated_entries
+from fsspeckit.core.parquet.retype import NewColumns
 from fsspeckit.core.parquet.splice import OldFile
 from fsspeckit.core.parquet.thrift import CorruptFile
 from fsspeckit.core.parquet.writer import FileWriter, Writer, receipt_of
@@ -40,6 +43,7 @@ from fsspeckit.core.rewrite.files import new_name, own_token
 from fsspeckit.core.rewrite.group_reader import Entries, GroupFile, open_group_file, read_pieces
 from fsspeckit.core.rewrite.sort_files import sorted_tables
 from fsspeckit.core.storage import Location
+from fsspeckit.core.values import arrays
 from fsspeckit.core.values.schema import effective_schema, unify_footers
 
 logger = logging.getLogger("fsspeckit.rewrite")
@@ -190,15 +194,13 @@ def _for_rows(layout: Layout, rows: int) -> Layout:
 
 
 def layout_of(location: Location, job: JoinJob) -> JoinLayout:
-    """The layout of the largest file that has the common schema of the bin; if none has it, PyArrow's own."""
+    """The layout of the largest file that has the common schema of the bin, or could have it with other types."""
     files = job.bin.files
     unified = unify_footers([replace(file, schema=effective_schema(file)) for file in files])
     like = [file for file in files if effective_schema(file).equals(unified)]
     largest = max(like, key=lambda file: (file.rows, file.info.size), default=None)
     if largest is None:
-        with open_group_file(location, max(files, key=lambda file: file.rows)) as opened:
-            options = WriteOptions(compression=codec_of(opened.file.metadata))
-        return JoinLayout(Layout.new(unified.remove_metadata(), options).with_entries(job.ledger), None)
+        return JoinLayout(_layout_with_types(location, files, unified).unsorted().with_entries(job.ledger), None)
     nullable = largest.by_spark and not all(file.schema.equals(largest.schema) for file in files)
     with open_group_file(location, largest) as opened:
         footer, _ = opened.footer()
@@ -207,6 +209,24 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
         layout = layout.sampled(_first_rows(location, layout, job.bin), again=True)
     return JoinLayout(layout.unsorted().with_entries(job.ledger), template)
+
+
+def _layout_with_types(location: Location, files: Sequence[Footer], unified: pa.Schema) -> Layout:
+    """The layout of the largest file with the common types, which no file has, and its key-value entries.
+
+    PyArrow's own layout if a column that is not nullable in a file would get nulls, or if PyArrow cannot write it.
+    """
+    largest = max(files, key=lambda file: (file.rows, file.info.size))
+    columns = effective_schema(largest)
+    if all(columns.field(field.name).nullable or not field.nullable for field in unified):
+        own = {field.name: arrays.plain_type(field.type) for field in columns}
+        types = {f.name: f.type for f in unified if arrays.plain_type(f.type) != own[f.name]}
+        with contextlib.suppress(LayoutError):
+            return template_layout(location, largest, NewColumns(types), nullable=True)
+    with open_group_file(location, largest) as opened:
+        options = WriteOptions(compression=codec_of(opened.file.metadata))
+        entries = updated_entries(without_streams(opened.file.schema_arrow.metadata or {}), NewValues())
+    return Layout.new(unified.with_metadata(entries), options)
 
 
 def _first_rows(location: Location, layout: Layout, chosen: Bin) -> pa.Table:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fsspeckit.core.errors import StorageError
 
@@ -54,8 +54,8 @@ def copy_rights(source: str, target: str) -> None:
         _set_attribute(source, target, name, value)
     if not _set_owner(target, old):
         if acl is not None:
-            raise _not_kept(source, "ACL", OSError(errno.EPERM, f"only a member of group {old.st_gid} may set it"))
-        mode &= ~0o070 | (mode & 0o007) << 3
+            raise _group_not_kept(source, old.st_gid)
+        mode = _without_group(mode)
     if acl is not None:
         _set_attribute(source, target, _ACL, acl)
     elif _ACL in _attributes(target):  # from the default ACL of its folder
@@ -66,24 +66,23 @@ def copy_rights(source: str, target: str) -> None:
 def take_rights(neighbour: str, target: str, folder: str) -> bool:
     """Give a new file in a folder the mode, the group and the ACL of a file there, but not more than that.
 
-    In a setgid folder it gets the group of the folder. Returns false if the folder has a default ACL, which decides, or
-    if the rights cannot be given.
+    In a setgid folder it gets the group of the folder. If the group cannot be kept, the new group gets what all users
+    have. Returns false if the folder has a default ACL, which decides.
     """
     with contextlib.suppress(OSError):
         os.getxattr(folder, _DEFAULT_ACL)
         return False
     old, parent, acl = os.stat(neighbour), os.stat(folder), _attributes(neighbour).get(_ACL)
-    group = parent.st_gid if parent.st_mode & stat.S_ISGID else old.st_gid
-    try:
-        if os.stat(target).st_gid != group:
-            os.chown(target, -1, group)
+    mode, group = stat.S_IMODE(old.st_mode) & 0o777, parent.st_gid if parent.st_mode & stat.S_ISGID else old.st_gid
+    if not _set_group(target, group):
         if acl is not None:
-            os.setxattr(target, _ACL, acl)
-        elif _ACL in _attributes(target):  # from the default ACL of the staging folder
-            os.removexattr(target, _ACL)
-    except OSError:
-        return False
-    os.chmod(target, stat.S_IMODE(old.st_mode) & 0o777)
+            raise _group_not_kept(neighbour, group)
+        mode = _without_group(mode)
+    if acl is not None:
+        _set_attribute(neighbour, target, _ACL, acl)
+    elif _ACL in _attributes(target):  # from the default ACL of the staging folder
+        os.removexattr(target, _ACL)
+    os.chmod(target, mode)
     return True
 
 
@@ -142,18 +141,40 @@ def _not_kept(source: str, what: str, error: OSError) -> StorageError:
     )
 
 
+def _group_not_kept(source: str, group: int) -> StorageError:
+    return _not_kept(source, "ACL", OSError(errno.EPERM, f"only a member of group {group} may set it"))
+
+
+def _without_group(mode: int) -> int:
+    """A mode in which the group may do what all users may do."""
+    return mode & (~0o070 | (mode & 0o007) << 3)
+
+
 def _set_owner(target: str, old: os.stat_result) -> bool:
-    """Is the group kept?"""
-    for owner in (old.st_uid, -1):
-        now = os.stat(target)
-        if (now.st_uid if owner >= 0 else -1, now.st_gid) == (owner, old.st_gid):
-            return True
-        try:
-            os.chown(target, owner, old.st_gid)
-        except OSError as error:
-            if error.errno not in _NO_CHOWN:
-                raise
-    return os.stat(target).st_gid == old.st_gid
+    """Keep the owner, if this user may set it, and the group. Is the group kept?"""
+    now = os.stat(target)
+    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+        with _chown_errors():
+            os.chown(target, old.st_uid, old.st_gid)
+    return _set_group(target, old.st_gid)
+
+
+def _set_group(target: str, group: int) -> bool:
+    """Is this the group of the file now?"""
+    if os.stat(target).st_gid != group:
+        with _chown_errors():
+            os.chown(target, -1, group)
+    return os.stat(target).st_gid == group
+
+
+@contextlib.contextmanager
+def _chown_errors() -> Iterator[None]:
+    """Pass over the errors of users who may not set an owner or a group, and of file systems without them."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_CHOWN:
+            raise
 
 
 def check_replaceable(paths: Iterable[str]) -> None:
