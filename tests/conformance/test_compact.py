@@ -396,6 +396,16 @@ def test_small_files_around_another_in_sort_order(io: Any, tmp_path: Path, undoa
     assert (chosen.files, chosen.reason) == (2, "not sorted")
 
 
+@pytest.mark.parametrize("write_statistics", [True, False])
+def test_empty_files_go_with_the_sorted_ones(io: Any, tmp_path: Path, write_statistics: bool) -> None:
+    """An undoable compaction is one commit, and so they cannot be joined with them later."""
+    files = {f"f{i}.parquet": numbers(0, 10).take(shuffled(10, i)) for i in range(2)}
+    lake = write_lake(tmp_path / "lake", files | {"a.parquet": numbers(0, 0)}, write_statistics=write_statistics)
+    assert io.compact(lake, sort_by="id", undoable=True).files_after == 1
+    assert ids(lake) == sorted([*range(10)] * 2)
+    check_second_run(io, lake, sort_by="id", undoable=True)
+
+
 def test_sort_by_several_columns_and_nulls(io: Any, tmp_path: Path) -> None:
     random_rows = [
         {"c": random.Random(i).choice(["x", "y", None]), "id": random.Random(i).choice([None, *range(9)]), "n": i}

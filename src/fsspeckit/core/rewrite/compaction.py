@@ -235,15 +235,16 @@ def _sorted_files(
     empty = [file for file in files if not file.rows]
     if len(known) + len(empty) < len(files):  # statistics are missing for one of them
         rest = [file for file in files if file.rows]
-        return ([[*empty, *rest]], []) if is_sorted(rest) else ([empty], [rest])
+        return ([[*empty, *rest]], []) if is_sorted(rest) else ([], [[*empty, *rest]])
     known.sort(key=lambda item: (*item[1], item[0].path))
-    runs, unsorted = [empty], list[list[Footer]]()
+    runs, unsorted = [list[Footer]()], list[list[Footer]]()
     for component in _overlapping(known, strict=len(sort_by) > 1):
         if (len(component) == 1 and _groups_in_order(component[0], sort_by)) or is_sorted(component):
             runs[-1] += component
         else:
             unsorted.append(component)
             runs.append([])
+    (unsorted or runs)[0][:0] = empty
     return runs, unsorted
 
 
