@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -59,6 +60,18 @@ def test_a_column_of_nulls_only_deletes_nothing(io: Any, lake: str, values: Any)
     options = {} if values is None else {"delete_values": values}
     result = merged(io, changes([1, 100], op=pa.nulls(2)), lake, delete_column="op", **options)
     assert counts(result) == {"inserted": 1, "updated": 1}
+
+
+def test_views_in_a_feed(io: Any, tmp_path: Path) -> None:
+    """Polars gives text as views, also in lists, structs and categories. PyArrow cannot filter them."""
+    old = {"x": ["a", "b"], "tags": [["p"], ["q"]], "at": [{"c": "r"}] * 2}
+    lake = write_lake(tmp_path / "lake", {"f.parquet": pa.table({"id": pa.array([1, 2], pa.int32()), **old})})
+    columns = {"x": ["c", "d"], "tags": [["s", None], []], "at": [{"c": "t"}, None]}
+    feed = pl.DataFrame({"id": [1, 2], **columns, "op": ["D", "U"]})
+    beyond = pl.DataFrame({"id": [2**40, 3], **columns, "op": ["D", "U"]})
+    assert counts(merged(io, feed, lake, **D)) == {"updated": 1, "deleted": 1}
+    assert counts(merged(io, beyond.with_columns(pl.col("x").cast(pl.Categorical)), lake, **D)) == {"inserted": 1}
+    assert seen(lake, "id", "x") == [(2, "d"), (3, "d")]
 
 
 def test_delete_values_may_be_a_tuple(io: Any, lake: str) -> None:

@@ -404,6 +404,33 @@ def test_only_files_that_overlap_are_sorted_again(io: Any, tmp_path: Path) -> No
     check_second_run(io, lake, sort_by="id", target_size=size)
 
 
+@pytest.mark.parametrize("undoable", [False, True])
+def test_small_files_around_another_in_sort_order(io: Any, tmp_path: Path, undoable: bool) -> None:
+    """Joined, `f0` and `f2` would overlap `f1`: it has a good size, or is sorted itself by the same commit."""
+    f1 = numbers(10, 10)
+    files = {"f0.parquet": numbers(0, 10), "f1.parquet": f1, "f2.parquet": numbers(20, 10)}
+    shuffled_files = files | {"f1.parquet": f1.take(shuffled(10, 1)), "g.parquet": f1.take(shuffled(10, 2))}
+    large = {"f0.parquet": numbers(0, 10), "f1.parquet": numbers(10, BIG), "f2.parquet": numbers(BIG + 10, 10)}
+    lake = write_lake(tmp_path / "large", large)
+    size = Path(lake, "f1.parquet").stat().st_size
+    before = fingerprint(lake)
+    io.compact(lake, sort_by="id", target_size=size, undoable=undoable)
+    assert fingerprint(lake) == before
+    lake = write_lake(tmp_path / "unsorted", shuffled_files)
+    (chosen,) = io.plan_compact(lake, sort_by="id").bins
+    assert (chosen.files, chosen.reason) == (2, "not sorted")
+
+
+@pytest.mark.parametrize("write_statistics", [True, False])
+def test_empty_files_go_with_the_sorted_ones(io: Any, tmp_path: Path, write_statistics: bool) -> None:
+    """An undoable compaction is one commit, and so they cannot be joined with them later."""
+    files = {f"f{i}.parquet": numbers(0, 10).take(shuffled(10, i)) for i in range(2)}
+    lake = write_lake(tmp_path / "lake", files | {"a.parquet": numbers(0, 0)}, write_statistics=write_statistics)
+    assert io.compact(lake, sort_by="id", undoable=True).files_after == 1
+    assert ids(lake) == sorted([*range(10)] * 2)
+    check_second_run(io, lake, sort_by="id", undoable=True)
+
+
 def test_sort_by_several_columns_and_nulls(io: Any, tmp_path: Path) -> None:
     random_rows = [
         {"c": random.Random(i).choice(["x", "y", None]), "id": random.Random(i).choice([None, *range(9)]), "n": i}

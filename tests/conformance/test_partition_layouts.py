@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import fsspeckit
 from damage import nothing_changes
 from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, TargetError
 from support import data_files, rows, write_lake
@@ -54,6 +56,17 @@ def test_folders_of_different_columns_are_refused(io: Any, tmp_path: Path) -> No
     data = pa.table({"id": [3], "p": [1], "q": [1]})
     with nothing_changes(lake), pytest.raises(TargetError, match=r"\['p'\] .*p=1/f\.parquet.*\['q', 'p'\] .*q=1/p=2/g"):
         io.merge(data, lake, "upsert", ["id"])
+
+
+def test_a_data_set_of_the_null_partition_is_read(io: Any, tmp_path: Path) -> None:
+    """PyArrow infers no type for such a column."""
+    lake = str(tmp_path / "lake")
+    io.merge(pa.table({"id": [1, 2], "p": pa.array([None, None], pa.string())}), lake, "upsert", ["id"], ["p"])
+    assert folders(lake) == {f"p={NULL}"}
+    for columns, condition in ((None, None), (["p", "id"], None), (None, pc.field("p").is_null())):
+        table = fsspeckit.read(lake, columns, condition)
+        assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [{"id": 1, "p": None}, {"id": 2, "p": None}]
+        assert table.schema.field("p").type == pa.string()
 
 
 # The empty text

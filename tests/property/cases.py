@@ -57,7 +57,7 @@ PAYLOADS = {
     ),
     "map": Kind(pa.map_(pa.string(), pa.int64()), (None, [], [("a", 1)], [("a", None), ("b", 2)])),
     "uint": Kind(pa.uint32(), (None, 0, 2**32 - 1), (pa.int64(),)),
-    "large": Kind(pa.large_string(), (None, "", "long " * 20), (pa.string(),)),
+    "large": Kind(pa.large_string(), (None, "", "long " * 20), (pa.string(), pa.string_view())),
     "nanos": Kind(pa.timestamp("ns"), (None, 1, 1_700_000_000_000_000_001)),
     "money": Kind(pa.decimal128(20, 5), (None, Decimal("1.00001"), Decimal("-7.50000"))),
     "real": Kind(pa.float64(), (None, NAN, -0.0, 0.0)),

@@ -160,7 +160,7 @@ def _dataset(location: Location, footers: Sequence[Footer], schema: pa.Schema) -
             coerce_int96_timestamp_unit=_int96_unit(footers),
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),
         ),
-        partitioning=ds.HivePartitioning.discover(segment_encoding="uri"),
+        partitioning=ds.HivePartitioning(pa.schema(path_fields(footers, schema)), segment_encoding="uri"),
         partition_base_dir=location.root,
     )
     fields = [_readable(field, dataset.schema) for field in schema]

@@ -155,7 +155,12 @@ def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:
 
 
 def _partition_type(texts: Sequence[str | None]) -> pa.DataType:
-    """The type that PyArrow infers from paths: int32 if every value is an integer of that size, otherwise string."""
+    """The type that PyArrow infers from paths: int32 if every value is an integer of that size, otherwise string.
+
+    PyArrow infers none if all values are null. Then it is string, too.
+    """
+    if not any(texts):
+        return pa.string()
     try:
         pa.array(texts, pa.string()).cast(pa.int32())
     except pa.ArrowInvalid:

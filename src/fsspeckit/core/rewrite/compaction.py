@@ -67,12 +67,12 @@ def choose_bins(
     """
     bins: list[Bin] = []
     for group in _joinable(files, owner_of):
-        kept, own = group, [name for name in sort_by if name in group[0].schema.names]  # nulls are in order
+        runs, own = [group], [name for name in sort_by if name in group[0].schema.names]  # nulls are in order
         if own:
             assert is_sorted is not None
-            kept, unsorted = _sorted_files(group, own, is_sorted)
+            runs, unsorted = _sorted_files(group, own, is_sorted)
             bins += [Bin(tuple(part), "not sorted", sort=True) for part in unsorted]
-        for chosen in _bins(kept, target_size):
+        for chosen in (chosen for run in runs for chosen in _bins(run, target_size, in_order=bool(own))):
             cut_unsorted = own and chosen.reason == "large file" and not (is_sorted and is_sorted(chosen.files))
             bins.append(replace(chosen, sort=True) if cut_unsorted else chosen)
     return sorted(bins, key=lambda chosen: chosen.files[0].path)
@@ -96,9 +96,13 @@ def _joinable(files: Sequence[Footer], owner_of: Callable[[Footer], str]) -> Ite
         yield list(group)
 
 
-def _bins(files: Sequence[Footer], target_size: int) -> Iterator[Bin]:
+def _bins(files: Sequence[Footer], target_size: int, *, in_order: bool) -> Iterator[Bin]:
+    """With `in_order`, only neighbours are joined: others would overlap the files between them."""
     small, size = list[Footer](), 0
     for file in files:
+        if in_order and file.info.size >= SMALL * target_size:
+            yield from _joined(small, target_size)
+            small, size = [], 0
         if file.info.size < SMALL * target_size:
             if small and size + data_bytes(file) > LIMIT * target_size:
                 yield from _joined(small, target_size)
@@ -221,8 +225,8 @@ def _range(groups: Sequence[RowGroup], column: str) -> tuple[_Value, _Value] | N
 
 def _sorted_files(
     files: Sequence[Footer], sort_by: Sequence[str], is_sorted: IsSorted
-) -> tuple[list[Footer], list[list[Footer]]]:
-    """The files whose rows are in order and that overlap no other file, in their order, and the others by range."""
+) -> tuple[list[list[Footer]], list[list[Footer]]]:
+    """Runs of files in order: their rows are, they overlap no other file, and none is between them. And the others."""
     column = sort_by[0]
     # Statistics of floats leave out NaN, which may be anywhere.
     with_nan = any(_is_floating(file, column) for file in files)
@@ -231,15 +235,17 @@ def _sorted_files(
     empty = [file for file in files if not file.rows]
     if len(known) + len(empty) < len(files):  # statistics are missing for one of them
         rest = [file for file in files if file.rows]
-        return ([*empty, *rest], []) if is_sorted(rest) else (empty, [rest])
+        return ([[*empty, *rest]], []) if is_sorted(rest) else ([], [[*empty, *rest]])
     known.sort(key=lambda item: (*item[1], item[0].path))
-    kept, unsorted = list(empty), list[list[Footer]]()
+    runs, unsorted = [list[Footer]()], list[list[Footer]]()
     for component in _overlapping(known, strict=len(sort_by) > 1):
         if (len(component) == 1 and _groups_in_order(component[0], sort_by)) or is_sorted(component):
-            kept += component
+            runs[-1] += component
         else:
             unsorted.append(component)
-    return kept, unsorted
+            runs.append([])
+    (unsorted or runs)[0][:0] = empty
+    return runs, unsorted
 
 
 def _is_floating(file: Footer, column: str) -> bool:

@@ -31,7 +31,8 @@ def conform(table: pa.Table, shape: Shape) -> pa.Table:
     """
     is_delete = _delete_rows(table, shape)
     table = table.select(shape.source_columns)
-    if is_delete is not None:
+    if is_delete is not None:  # PyArrow cannot filter views, which Polars gives
+        table = arrays.plain_table(table).replace_schema_metadata(table.schema.metadata)
         may_exist = _may_exist(table, is_delete, shape)
         if not may_exist.all():
             table, is_delete = table.filter(pa.array(may_exist)), is_delete[may_exist]
