@@ -129,6 +129,8 @@ REFUSED_STATEMENTS = {
     "MERGE INTO 'a' t USING s ON t.id <=> s.id WHEN MATCHED THEN DELETE": "IS NOT DISTINCT FROM",
     "MERGE INTO 'a' t USING s ON t.id = s.id WHEN MATCHED THEN DELETE; SELECT 1": "Give one statement, not 2",
     "MERGE INTO 'a' t USNG s": "not understood",
+    "MERGE INTO": "not understood: Expected table name (line 1, column 10).",
+    "  ": "The statement is empty",
     "INSERT INTO 'a' SELECT 1": "write_dataset",
     "UPDATE 'a' SET x = 1": "MERGE INTO",
     "SELECT * FROM 'a'": "fsspeckit.read",

@@ -17,6 +17,7 @@ from fsspeckit.cli.options import (
     Command,
     DeleteCommand,
     MergeCommand,
+    check_page_outside,
     delete_options,
     html_option,
     json_option,
@@ -273,6 +274,7 @@ def inspect(
     from fsspeckit.report.summary import document
     from fsspeckit.report.terminal import InspectionView
 
+    check_page_outside(html, target)
     inspection = inspect_dataset(target, keys, storage_options=storage_options)
     save_html(inspection, target, html)
     if inspection.unfinished:

@@ -38,6 +38,9 @@ class Command:
     quiet: bool
     html: str | None = None
 
+    def __post_init__(self) -> None:
+        check_page_outside(self.html, self.target)
+
     def watching(self, done: str | None = None) -> contextlib.AbstractContextManager[OnProgress]:
         """The `on_progress` of an operation; `done` is what Ctrl-C says after it, if it changes something."""
         return watching(done, quiet=self.quiet, as_json=self.as_json)
@@ -149,9 +152,23 @@ undoable_option = click.option(
 
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
     """Check before the merge. An error after the merge would look as if the merge had failed."""
+    if file == "":
+        raise click.BadParameter("the name of the file is empty.")
     if file is not None and not os.access(os.path.dirname(file) or ".", os.W_OK):
         raise click.BadParameter(f"{os.path.dirname(file) or '.'!r} is not a folder that can be written to.")
     return file
+
+
+def check_page_outside(file: str | None, target: str) -> None:
+    """A page among the files of a data set breaks readers that open every file of a folder."""
+    if file is None or not target or "://" in target:
+        return
+    folder = os.path.realpath(os.path.expanduser(target))
+    if os.path.realpath(file).startswith(os.path.join(folder, "")):
+        raise click.UsageError(
+            f"--html {file} is in the data set {target}, where it would be read as a file of the data set. Name a file "
+            "outside of it."
+        )
 
 
 ENGINE_OPTIONS = [
