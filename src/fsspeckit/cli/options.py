@@ -193,20 +193,20 @@ NEW_FILE_OPTIONS = [
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),
-        help="Compression of new files. By default that of the data set, snappy in a new one.",
+        help="Compression of new files. Default: that of the data set, or snappy in a new one.",
     ),
     click.option(
         "--max-rows-per-file",
         type=click.IntRange(1),
         default=defaults.MAX_ROWS_PER_FILE,
         show_default=True,
-        help="Most rows in a new file.",
+        help="Maximum number of rows in a new file.",
     ),
     click.option(
         "--row-group-size",
         type=click.IntRange(1),
-        help="Most rows in a row group of a new file. By default as in the data set's files with several "
-        "row groups, else 500,000.",
+        help="Maximum number of rows in a row group of a new file. Default: as in the data set's files that have "
+        "several row groups, or else 500,000.",
     ),
 ]
 TIMEZONE_OPTIONS = [
@@ -229,7 +229,7 @@ REWRITE_OPTIONS = [
         "s3://.",
     ),
     lock_timeout_option,
-    click.option("--commit-log", metavar="FILE", help="Append a JSON line to this file for the commit."),
+    click.option("--commit-log", metavar="FILE", help="Append one JSON line about the commit to this file."),
     undoable_option,
     *TIMEZONE_OPTIONS,
 ]
@@ -293,8 +293,8 @@ _DELETE_OPTIONS = [
         "--where",
         metavar="CONDITION",
         multiple=True,
-        help="Delete the rows for which this holds, e.g. 'day < 2025-01-01'; if repeated, all must hold. Values are "
-        "numbers, ISO dates or text.",
+        help="Delete the rows that meet this condition, e.g. 'day < 2025-01-01'. If repeated, all conditions must "
+        "hold. Values are numbers, ISO dates or text.",
     ),
     *ENGINE_OPTIONS,
     *REWRITE_OPTIONS,

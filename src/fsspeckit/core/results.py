@@ -316,14 +316,14 @@ def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iter
             continue
         others = " and ".join(str(own) for own in planned.shape.mixed[name])
         yield (
-            f"The source has values of {name} that files with {others} cannot hold: all files take {dtype}, since "
-            f"readers refuse such a mixture. {_count(len(brought_along), 'file')} without a matched row would be "
-            "rewritten for that."
+            f"The source has values of {name} that do not fit into files in which its type is {others}. All files take "
+            f"{dtype}, because readers refuse files of different types. {_count(len(brought_along), 'file')} without a "
+            "matched row would be rewritten for this."
         )
     if planned.added:
         yield (
-            f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge: all "
-            f"files get them, since DuckDB takes the columns of the first file for those of all. "
+            f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge. All "
+            f"files get them, because DuckDB expects the columns of the first file in all files. "
             f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
         )
 

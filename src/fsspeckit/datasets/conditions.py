@@ -211,7 +211,7 @@ class Conditions:
         return Column(table == self.source.casefold(), node.name)
 
     def _unknown(self, node: Any, why: str = "") -> ArgumentError:
-        said = f"{show(node)}: {why}" if why else f"No option of a merge stands for {show(node)}"
+        said = f"{show(node)}: {why}" if why else f"No option of a merge expresses {show(node)}"
         return ArgumentError(f"{said}. {_ADVICE}.")
 
 

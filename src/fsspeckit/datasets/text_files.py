@@ -70,7 +70,7 @@ class TextFile(ABC):
             row, value = error.args
             raise SchemaMismatchError(
                 f"{self.location.shown}, line {self._line(start + row)}: column {field.name!r} is {field.type}, and "
-                f"{_shown(value)} is not such a value. Correct the line."
+                f"{_shown(value)} is not a value of this type. Correct the line."
             ) from None
 
     def _target_type(self, name: str, dtype: pa.DataType) -> pa.DataType:

@@ -12,7 +12,6 @@ from operator import attrgetter
 from fsspeckit.core.errors import FsspeckitError, StorageError, TargetError, os_reason
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
-from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.storage.location import not_utf8_advice
 from fsspeckit.core.suggestions import closest
 
@@ -104,7 +103,7 @@ def summary_files(location: Location) -> list[str]:
 def check_plain(location: Location) -> None:
     """Refuse a file, and the directories of table formats, whose logs would no longer match the files."""
     storage, root = location.storage, location.root
-    if root == "/" and isinstance(storage, LocalStorage):
+    if root == "/" and location.on_disk() is not None:
         raise TargetError("/ is the root of the file system. A data set is a folder in it; name that folder.")
     if storage.is_file(root):
         raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
