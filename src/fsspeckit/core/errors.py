@@ -27,7 +27,11 @@ from typing import Any
 
 
 def os_reason(error: OSError) -> str:
-    """What the system says, and about which file, without Python's `[Errno 13]`."""
+    """What the system says, and about which file, without Python's `[Errno 13]`.
+
+    >>> os_reason(PermissionError(13, "Permission denied", "/lake"))
+    'Permission denied: /lake'
+    """
     if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.strerror}: {os.fsdecode(error.filename)}"
