@@ -58,13 +58,13 @@ REFUSED = {
     "MATCHED AND s.ts >= t.ts THEN UPDATE SET *": ("where t.ts is null, the statement does nothing",),
     "MATCHED AND t.state <> s.state THEN UPDATE SET *": ("equal rows are not written anew",),
     "MATCHED THEN UPDATE SET * WHEN MATCHED AND s.op = 'D' THEN DELETE": ("s.op chooses among the rows of the source",),
-    "MATCHED AND s.op = 'D' THEN DELETE": ("Give a source that has just the rows that are meant",),
+    "MATCHED AND s.op = 'D' THEN DELETE": ("Give a source that has only the rows you mean",),
     "MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET *": ("does nothing", "deletes the row")[1:],
     "NOT MATCHED AND s.op = 'I' THEN INSERT *": ("Refused: WHEN NOT MATCHED AND s.op = 'I' THEN INSERT *.",),
     "MATCHED AND s.a >= t.a AND s.b >= t.b AND s.c >= t.c AND s.d >= t.d THEN UPDATE SET *": ("At most 3 columns",),
     # conditions that no option stands for
     "MATCHED AND upper(s.op) = 'D' THEN DELETE WHEN MATCHED THEN UPDATE SET *": (
-        "No option of a merge stands for UPPER(s.op)",
+        "No option of a merge expresses UPPER(s.op)",
     ),
     "MATCHED AND t.final THEN DELETE WHEN MATCHED THEN UPDATE SET *": ("depends on a value of the target",),
     "MATCHED AND s.op = 'D' AND s.kind = 'x' THEN DELETE WHEN MATCHED THEN UPDATE SET *": ("only one column may say",),
@@ -72,7 +72,7 @@ REFUSED = {
     "MATCHED AND s.op IN ('D', NULL) THEN DELETE WHEN MATCHED THEN UPDATE SET *": ("No option", "IN ('D', NULL)"),
     'MATCHED AND s.op = "D" THEN DELETE WHEN MATCHED THEN UPDATE SET *': ("text is in single quotes",),
     "MATCHED AND op = 'D' THEN DELETE WHEN MATCHED THEN UPDATE SET *": ("Write s.op or t.op",),
-    "MATCHED AND s.ts >= coalesce(t.ts, 0) THEN UPDATE SET *": ("No option of a merge stands for",),
+    "MATCHED AND s.ts >= coalesce(t.ts, 0) THEN UPDATE SET *": ("No option of a merge expresses",),
     "NOT MATCHED AND s.ts >= t.ts THEN INSERT *": ("no row of the target",),
     # actions
     "MATCHED THEN UPDATE SET state = upper(s.state)": ("In SET state = UPPER(s.state)", "Compute values in the source"),
@@ -129,6 +129,8 @@ REFUSED_STATEMENTS = {
     "MERGE INTO 'a' t USING s ON t.id <=> s.id WHEN MATCHED THEN DELETE": "IS NOT DISTINCT FROM",
     "MERGE INTO 'a' t USING s ON t.id = s.id WHEN MATCHED THEN DELETE; SELECT 1": "Give one statement, not 2",
     "MERGE INTO 'a' t USNG s": "not understood",
+    "MERGE INTO": "not understood: Expected table name (line 1, column 10).",
+    "  ": "The statement is empty",
     "INSERT INTO 'a' SELECT 1": "write_dataset",
     "UPDATE 'a' SET x = 1": "MERGE INTO",
     "SELECT * FROM 'a'": "fsspeckit.read",

@@ -42,7 +42,7 @@ def sql(statement: str, /, **arguments: Any) -> MergeResult:
     Args:
         statement: one MERGE INTO or DELETE FROM. The target is a path in quotes.
         arguments: the source, under the name that the statement gives it (`USING changes s`: `changes=…`), and options
-            of `merge` or `delete` that the statement does not say, such as `engine`, `storage_options`,
+            of `merge` or `delete` that the statement does not express, such as `engine`, `storage_options`,
             `on_duplicates`, `on_move` and `undoable`. With `must_exist=False`, a MERGE creates a missing target.
 
     Raises:

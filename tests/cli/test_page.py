@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,9 @@ CUT_OFF = """[document.documentElement.scrollWidth - innerWidth, [...document.qu
         && e.tagName !== 'INPUT';
     return box.right > innerWidth + 1 || box.left < -1 || (hides && e.scrollWidth > e.clientWidth + 1);
 }).map(e => e.outerHTML.slice(0, 120))]"""
+# Numbers of tiles that do not fit on one line.
+BROKEN_NUMBERS = """[...document.querySelectorAll('.tile strong')].filter(
+    e => e.getClientRects()[0].height > 1.5 * parseFloat(getComputedStyle(e).lineHeight)).map(e => e.innerText)"""
 # Texts with less contrast than 4.5 to 1.
 PALE = """[...document.querySelectorAll('main *')].filter(e => e.getClientRects().length
     && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.closest('svg')).filter(e => {
@@ -187,10 +191,11 @@ def test_nothing_is_cut_off_and_texts_are_dark_enough(
     call("plan", "source.parquet", "odd", "-k", "k", "--html", "odd.html")
     call("write", "new.parquet", "orders2", "--html", "write.html")
     call("compact", "lake", "--html", "compact.html", "--dry-run")
-    (here / "many.html").write_text(page(many_files(5000), "lake"))
+    (here / "many.html").write_text(page(replace(many_files(5000), source_count=1_234_567_890), "lake"))
     for name in ("plan", "result", "inspect", "odd", "write", "compact", "many"):
         browser.open(here / f"{name}.html", 420)
         assert browser.run(CUT_OFF) == [0, []], (name, 420)
+        assert browser.run(BROKEN_NUMBERS) == [], (name, 420)
         for scheme in ("dark", "light") if name != "many" else ():
             browser.open(here / f"{name}.html", 1280, scheme=scheme)
             assert browser.run(CUT_OFF) == [0, []], (name, 1280)
@@ -243,6 +248,16 @@ def test_5000_files_are_a_small_page_that_says_what_it_leaves_out() -> None:
     bars = re.findall(r'<rect [^>]*class="a-(\w+)"><title>', text)
     assert len(bars) <= MAX_BARS + 20
     assert "53 other folders" in text
+
+
+def test_many_source_keys_do_not_hide_the_files() -> None:
+    few, dense = many_files(500), many_files(500)
+    key_map = dense.key_map
+    assert key_map is not None
+    dense = replace(dense, key_map=replace(key_map, source=tuple((i * 50, i * 50) for i in range(1000))))
+    assert 'class="through"' in page(few, "lake")
+    text = page(dense, "lake")
+    assert 'class="through"' not in text and 'id="marks"' in text
 
 
 @pytest.mark.parametrize(

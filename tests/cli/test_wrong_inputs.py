@@ -62,7 +62,24 @@ WRONG: dict[str, tuple[int, str, str]] = {
     # Keys and columns
     "merge new.parquet lake -k Id": (1, "ArgumentError", "Did you mean 'id'?"),
     "merge new.parquet lake -k id,id": (1, "ArgumentError", "names a column twice"),
-    "merge new.parquet lake -k id,": (1, "ArgumentError", "not found in the source"),
+    "merge new.parquet lake -k id,": (2, "UsageError", "'id,' has an empty column name"),
+    "merge new.parquet lake -k ,": (2, "UsageError", "',' has an empty column name"),
+    "merge new.parquet lake -k id --html lake/page.html": (2, "UsageError", "would be read as a file of the data set"),
+    "plan new.parquet lake -k id --html ./lake/month=01/page.html": (2, "UsageError", "in the data set lake"),
+    "merge not.csv.gz lake -k id": (1, "UnreadableFileError", "not.csv.gz: it is not gzip, or it is damaged"),
+    "merge new.parquet / -k id": (1, "TargetError", "/ is the root of the file system"),
+    "compact lake --target-size 128": (1, "ArgumentError", "'128' has no unit. Write 128MB"),
+    "merge new.parquet lake -k id --html=": (2, "UsageError", "the name of the file is empty"),
+    "merge http://127.0.0.1:1/new.parquet lake -k id": (
+        1,
+        "UnreadableFileError",
+        "Cannot read http://127.0.0.1:1/new.parquet: ",
+    ),
+    "merge http://127.0.0.1:1/new.csv lake -k id": (
+        1,
+        "UnreadableFileError",
+        "Cannot read http://127.0.0.1:1",
+    ),
     "merge nulls.parquet lake -k id": (1, "NullKeyError", "contain NULL values"),
     "merge new.parquet new.parquet lake -k id": (1, "DuplicateKeyError", "201, 202, 900"),
     "merge moved.parquet lake -k id": (1, "PartitionMoveError", "cannot change for existing keys"),
@@ -180,6 +197,7 @@ def inputs(here: Path) -> Path:
         "words.csv": "id,name,month\none,a,01\n",
         "huge.csv": "id,name,month\n99999999999999999999,a,01\n",
         "nothing.csv": "",
+        "not.csv.gz": "id\n1\n",
         "array.json": '[\n{"id": 1}\n]\n',
         "broken.jsonl": '{"id": 1, "name": "a", "month": "01"}\n{"id": 2,\n',
         "damaged/f.parquet": "not Parquet",
@@ -233,3 +251,14 @@ REFUSED_MERGES = [typed for typed, (code, *_) in WRONG.items() if code == 1 and 
 @pytest.mark.parametrize("typed", REFUSED_MERGES)
 def test_duckdb_says_the_same(call: Call, inputs: Path, typed: str) -> None:
     assert call(*typed.split(), "--engine", "duckdb").stderr == call(*typed.split()).stderr
+
+
+def test_a_url_that_needs_another_package_names_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(url: str) -> None:
+        raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    assert call("merge", "https://host/new.csv", "lake", "-k", "id").stderr == (
+        "Error: Cannot reach https://host/new.csv: this needs packages that are not installed. Run: pip install "
+        "aiohttp requests, or download the file.\n"
+    )

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import ArgumentError, FsspeckitError, MergeValidationError, SchemaMismatchError
@@ -216,6 +217,22 @@ def test_empty_fields(io: Any, lake: str, typed: str, tmp_path: Path) -> None:
     assert [row for row in rows(typed) if row["id"] == 1] == [{**dict.fromkeys(TEXT), "id": 1}]
     io.merge(text(tmp_path, "t.jsonl", '{"id": 7}\n{"id": 8, "x": "h"}\n'), lake, "upsert", ["id"])
     assert {row["id"]: row["x"] for row in rows(lake) if row["id"] > 6} == {7: None, 8: "h"}
+
+
+def test_text_for_a_column_that_holds_only_nulls(io: Any, tmp_path: Path) -> None:
+    """pandas writes a column of `None` without a type. The first values give it one."""
+    lake = tmp_path / "nulls"
+    write_lake(lake, {"f.parquet": pa.table({"id": [1], "n": pa.nulls(1), "x": pa.nulls(1), "m": pa.nulls(1)})})
+    io.merge(text(tmp_path, "s.csv", "id,n,x,m\n2,,,\n"), str(lake), "upsert", ["id"])
+    assert {row["id"] for row in rows(lake)} == {1, 2}
+    assert str(pq.read_schema(lake / "f.parquet").field("x").type) == "null"
+    io.merge(text(tmp_path, "t.csv", "id,n,x,m\n2,7,new,\n"), str(lake), "upsert", ["id"])
+    io.merge(text(tmp_path, "t.jsonl", '{"id": 3, "n": 8, "x": "y", "m": true}\n'), str(lake), "upsert", ["id"])
+    assert sorted(rows(lake), key=lambda row: row["id"]) == [
+        {"id": 1, "n": None, "x": None, "m": None},
+        {"id": 2, "n": 7, "x": "new", "m": None},
+        {"id": 3, "n": 8, "x": "y", "m": True},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_whoever_read_it_still_does(io: Any, tmp_path: Path, case: str, replace:
     if adds:
         assert lacking == 0 and who_reads(lake).keys() == READERS.keys()
         assert len(result.retyped_files) == having.count("-") - 1 == len(plan.by_action("rewrite")) - 1
-        assert any("DuckDB takes the columns of the first file" in hint for hint in plan.hints)
+        assert any("DuckDB expects the columns of the first file" in hint for hint in plan.hints)
         assert {f.reason for f in plan.by_action("rewrite") if not f.matched_rows} <= {"gets x"}
     else:
         assert result.retyped_files == [] and len(fingerprint(lake).items() & old.items()) >= 2

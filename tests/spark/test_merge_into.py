@@ -73,7 +73,7 @@ REFUSED: dict[str, Any] = {
     "does nothing": lambda w: w.whenMatched("s.ts > t.ts").updateAll(),
     "s.op chooses": lambda w: w.whenMatched("s.op = 'D'").delete(),
     "has no clause": lambda w: w,
-    "No option of a merge stands for": lambda w: w.whenMatched("upper(s.op) = 'D'").delete().whenMatched().updateAll(),
+    "No option of a merge expresses": lambda w: w.whenMatched("upper(s.op) = 'D'").delete().whenMatched().updateAll(),
     "In SET": lambda w: w.whenMatched().update({"state": "upper(s.state)"}),
     "same name": lambda w: w.whenNotMatched().insert({"id": "s.id", "state": "'new'"}),
     "takes only DELETE": lambda w: w.whenMatched().updateAll().whenNotMatchedBySource().update({"state": "s.state"}),

@@ -11,7 +11,11 @@ import click
 
 def split_columns(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Column names: `a,b` are two, `"a,b"` with its quotes is one."""
-    return tuple(name for value in values for name in next(csv.reader([value], skipinitialspace=True), [""]))
+    named = [next(csv.reader([value], skipinitialspace=True), [""]) for value in values]
+    for value, names in zip(values, named, strict=True):
+        if "" in names or not names:
+            raise click.BadParameter(f"{value!r} has an empty column name.", ctx, parameter)
+    return tuple(name for names in named for name in names)
 
 
 def columns_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:

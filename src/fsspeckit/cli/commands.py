@@ -17,6 +17,7 @@ from fsspeckit.cli.options import (
     Command,
     DeleteCommand,
     MergeCommand,
+    check_page_outside,
     delete_options,
     html_option,
     json_option,
@@ -51,7 +52,7 @@ def cli() -> None:
 
 
 _compare_option = click.option(
-    "--compare", is_flag=True, help="With the plan: read the matched rows too, and show which of them would change."
+    "--compare", is_flag=True, help="With the plan: also read the matched rows, and show which of them would change."
 )
 
 
@@ -129,7 +130,7 @@ def _run(command: Command, done: str, started: float, work: Callable[[OnProgress
 def sql(command: SqlCommand, dry_run: bool) -> None:
     """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
 
-    A statement that no merge or delete does exactly is refused, and the message quotes the clause.
+    A statement is refused unless a merge or delete does exactly what it says. The message quotes the clause.
     """
     (command, call), started = command.prepared(), time.perf_counter()
     io, done = command.dataset_io(), f"The statement on {command.target} is done"
@@ -148,9 +149,9 @@ def sql(command: SqlCommand, dry_run: bool) -> None:
 def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     """Write SOURCE into the data set TARGET as new files.
 
-    SOURCE is as in `merge`.
+    SOURCE is the same as for `merge`.
 
-    A write that would remove rows asks first. Where it cannot ask, it is refused without --yes.
+    A write that would remove rows asks first. If there is no terminal to ask on, it is refused without --yes.
     """
     from fsspeckit.core.errors import RemovedRowsError
 
@@ -273,6 +274,7 @@ def inspect(
     from fsspeckit.report.summary import document
     from fsspeckit.report.terminal import InspectionView
 
+    check_page_outside(html, target)
     inspection = inspect_dataset(target, keys, storage_options=storage_options)
     save_html(inspection, target, html)
     if inspection.unfinished:
@@ -374,7 +376,7 @@ def history(
     storage_options: dict[str, str],
     as_json: bool,
 ) -> None:
-    """List the undoable commits to the data set TARGET, the last one first: time, strategy, counts and kept size."""
+    """List the undoable commits to the data set TARGET, the latest first: time, strategy, counts and kept size."""
     from dataclasses import asdict
 
     from fsspeckit import commits

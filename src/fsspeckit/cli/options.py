@@ -38,6 +38,9 @@ class Command:
     quiet: bool
     html: str | None = None
 
+    def __post_init__(self) -> None:
+        check_page_outside(self.html, self.target)
+
     def watching(self, done: str | None = None) -> contextlib.AbstractContextManager[OnProgress]:
         """The `on_progress` of an operation; `done` is what Ctrl-C says after it, if it changes something."""
         return watching(done, quiet=self.quiet, as_json=self.as_json)
@@ -149,9 +152,23 @@ undoable_option = click.option(
 
 def _check_html(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
     """Check before the merge. An error after the merge would look as if the merge had failed."""
+    if file == "":
+        raise click.BadParameter("the name of the file is empty.")
     if file is not None and not os.access(os.path.dirname(file) or ".", os.W_OK):
         raise click.BadParameter(f"{os.path.dirname(file) or '.'!r} is not a folder that can be written to.")
     return file
+
+
+def check_page_outside(file: str | None, target: str) -> None:
+    """A page among the files of a data set breaks readers that open every file of a folder."""
+    if file is None or not target or "://" in target:
+        return
+    folder = os.path.realpath(os.path.expanduser(target))
+    if os.path.realpath(file).startswith(os.path.join(folder, "")):
+        raise click.UsageError(
+            f"--html {file} is in the data set {target}, where it would be read as a file of the data set. Name a file "
+            "outside of it."
+        )
 
 
 ENGINE_OPTIONS = [
@@ -176,20 +193,20 @@ NEW_FILE_OPTIONS = [
     click.option(
         "--compression",
         type=click.Choice(defaults.CODECS),
-        help="Compression of new files. By default that of the data set, snappy in a new one.",
+        help="Compression of new files. Default: that of the data set, or snappy in a new one.",
     ),
     click.option(
         "--max-rows-per-file",
         type=click.IntRange(1),
         default=defaults.MAX_ROWS_PER_FILE,
         show_default=True,
-        help="Most rows in a new file.",
+        help="Maximum number of rows in a new file.",
     ),
     click.option(
         "--row-group-size",
         type=click.IntRange(1),
-        help="Most rows in a row group of a new file. By default as in the data set's files with several "
-        "row groups, else 500,000.",
+        help="Maximum number of rows in a row group of a new file. Default: as in the data set's files that have "
+        "several row groups, or else 500,000.",
     ),
 ]
 TIMEZONE_OPTIONS = [
@@ -212,7 +229,7 @@ REWRITE_OPTIONS = [
         "s3://.",
     ),
     lock_timeout_option,
-    click.option("--commit-log", metavar="FILE", help="Append a JSON line to this file for the commit."),
+    click.option("--commit-log", metavar="FILE", help="Append one JSON line about the commit to this file."),
     undoable_option,
     *TIMEZONE_OPTIONS,
 ]
@@ -276,8 +293,8 @@ _DELETE_OPTIONS = [
         "--where",
         metavar="CONDITION",
         multiple=True,
-        help="Delete the rows for which this holds, e.g. 'day < 2025-01-01'; if repeated, all must hold. Values are "
-        "numbers, ISO dates or text.",
+        help="Delete the rows that meet this condition, e.g. 'day < 2025-01-01'. If repeated, all conditions must "
+        "hold. Values are numbers, ISO dates or text.",
     ),
     *ENGINE_OPTIONS,
     *REWRITE_OPTIONS,

@@ -12,7 +12,11 @@ def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[
 
 
 ROW_OPTIONS = [
-    click.option("--small-files", type=click.Choice(("new", "append")), help="append: new rows join small files."),
+    click.option(
+        "--small-files",
+        type=click.Choice(("new", "append")),
+        help="Put new rows into new files (the default), or append them to a small file of their partition.",
+    ),
     click.option(
         "--delete-column", metavar="COLUMN", help="A column of SOURCE that marks rows to delete. It is not stored."
     ),
@@ -52,8 +56,8 @@ SCHEMA_OPTIONS = [
     click.option(
         "--on-schema-change",
         type=click.Choice(("refuse", "evolve")),
-        help="Columns that only the source has, and numbers that do not fit: refuse them (the default), or add the "
-        "columns and widen the types.",
+        help="What to do about columns that only the source has and numbers that do not fit: refuse them (the "
+        "default), or add the columns and widen the types.",
     ),
     click.option(
         "--evolve-files",
@@ -64,6 +68,6 @@ SCHEMA_OPTIONS = [
         "--evolve-max-bytes",
         type=click.IntRange(0),
         metavar="BYTES",
-        help="The most bytes of files without a changed row that are rewritten for a schema change. Default: 100 GB.",
+        help="How many bytes of files without a changed row a schema change may rewrite. Default: 100 GB.",
     ),
 ]

@@ -52,7 +52,7 @@ class SqlCommand(Command):
 
     def _text(self) -> str:
         if (self.statement is None) == (self.file is None):
-            raise click.UsageError("Give the statement, or a file that has it (-f FILE).")
+            raise click.UsageError("Give the statement, or a file that contains it (-f FILE).")
         if self.statement is not None:
             return self.statement
         assert self.file is not None

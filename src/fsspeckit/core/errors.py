@@ -22,7 +22,19 @@ Every message says what was wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+
+def os_reason(error: OSError) -> str:
+    """What the system says, and about which file, without Python's `[Errno 13]`.
+
+    >>> os_reason(PermissionError(13, "Permission denied", "/lake"))
+    'Permission denied: /lake'
+    """
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {os.fsdecode(error.filename)}"
 
 
 class FsspeckitError(Exception):

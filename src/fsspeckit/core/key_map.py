@@ -18,7 +18,7 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values.keys import merge_intervals
 
 MAX_FILES = 10_000
-MAX_MARKS = 200
+MAX_MARKS = 1000
 
 NO_VALUES: KeySpan = (None, None)
 

@@ -316,17 +316,17 @@ def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iter
             continue
         if name in planned.profile.columns_to_retype:
             others = " and ".join(str(own) for own in planned.shape.mixed[name])
-            reason = f"The source has values of {name} that files with {others} cannot hold"
+            reason = f"The source has values of {name} that do not fit into files in which its type is {others}"
         else:
-            reason = f"A file with a narrower type of {name} than others may come first"
+            reason = f"A file with a narrower type of {name} than others may become the first one"
         yield (
-            f"{reason}: all files take {dtype}, since readers refuse such a mixture. "
-            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
+            f"{reason}. All files take {dtype}, because readers refuse files of different types. "
+            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for this."
         )
     if planned.added:
         yield (
-            f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge: all "
-            f"files get them, since DuckDB takes the columns of the first file for those of all. "
+            f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge. All "
+            f"files get them, because DuckDB expects the columns of the first file in all files. "
             f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
         )
 

@@ -247,6 +247,10 @@ def byte_size(argument: str, value: Any) -> int:
     (256000000, 1073741824, 4096)
     """
     size: int | None = None
+    if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
+        raise ArgumentError(
+            f"{argument} {value!r} has no unit. Write {value.strip()}MB, or {value.strip()}B for bytes."
+        )
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):

@@ -202,7 +202,7 @@ def _rule(clauses: Sequence[Clause], conditions: Conditions) -> _Rule:
         text = next(clause.text for clause in clauses if clause.test is not None)
         raise ArgumentError(
             f"Refused: {text}. {conditions.source}.{conditions.mark} chooses among the rows of the source, which only "
-            "deletes beside an UPDATE can. Give a source that has just the rows that are meant. What fsspeckit can do: "
+            "deletes beside an UPDATE can. Give a source that has only the rows you mean. What fsspeckit can do: "
             f"{_Rule(strategy, (), tuple(conditions.ordered)).clauses(conditions)}"
         )
     rules = [_Rule(strategy, deletes, order) for order in permutations(conditions.ordered)]

@@ -211,7 +211,7 @@ class Conditions:
         return Column(table == self.source.casefold(), node.name)
 
     def _unknown(self, node: Any, why: str = "") -> ArgumentError:
-        said = f"{show(node)}: {why}" if why else f"No option of a merge stands for {show(node)}"
+        said = f"{show(node)}: {why}" if why else f"No option of a merge expresses {show(node)}"
         return ArgumentError(f"{said}. {_ADVICE}.")
 
 
@@ -245,10 +245,11 @@ def literal_text(value: Any) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """sqlglot marks the place with terminal codes."""
+    """sqlglot's message without its terminal codes and tokens."""
     described = getattr(error, "errors", None) or [{}]
     if "<class" in str(error):  # sqlglot's own objects
         return "it is not complete, or has something between USING and ON."
     said, line, column = (described[0].get(name) for name in ("description", "line", "col"))
     where = f" (line {line}, column {column})" if line is not None else ""
-    return f"{str(said or str(error).splitlines()[0]).rstrip('.')}{where}."
+    message, _, _ = str(said or str(error).splitlines()[0]).partition(" but got <Token")
+    return f"{message.rstrip('.')}{where}."

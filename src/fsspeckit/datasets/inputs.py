@@ -21,7 +21,7 @@ from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.core.values import arrays
 from fsspeckit.datasets.paths import expanded, file_format
-from fsspeckit.datasets.sources import chained, is_paths, path_reader, to_reader
+from fsspeckit.datasets.sources import chained, is_paths, path_reader, reading_errors, to_reader
 
 if TYPE_CHECKING:
     import duckdb
@@ -149,12 +149,18 @@ class Files(Untyped):
 def _paths(data: Any, access: Access) -> Any:
     """Paths of Parquet files as they are; patterns are expanded, and other formats become `Files`."""
     given = list(data) if isinstance(data, (list, tuple)) else [data]
-    paths = [path for pattern in given for path in expanded(pattern, access)]
-    located = [(path, access.locate(path)) for path in paths]
-    files = tuple((path, location, file_format(location)) for path, location in located)
+    files = tuple(file for pattern in given for file in _located(pattern, access))
+    paths = [path for path, _, _ in files]
     if all(form == "parquet" for _, _, form in files):
         return paths[0] if len(paths) == 1 else paths
     return Files(files, access)
+
+
+def _located(pattern: Path, access: Access) -> list[tuple[Path, Location, str]]:
+    """The paths that a pattern matches, with their formats. This looks at the files before anything else does."""
+    with reading_errors(pattern):
+        located = [(path, access.locate(path)) for path in expanded(pattern, access)]
+        return [(path, location, file_format(location)) for path, location in located]
 
 
 def _arrow_reader(location: Location) -> pa.RecordBatchReader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from fsspeckit.core.commit.session import warn_unfinished
 from fsspeckit.core.dataset.footers import read_footers
 from fsspeckit.core.dataset.listing import list_files
-from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.errors import ArgumentError, FsspeckitError, UnreadableFileError, os_reason
 from fsspeckit.core.model import FileInfo, Footer
 from fsspeckit.core.parquet.reader import open_parquet, read_batches
 from fsspeckit.core.parquet.schema import int96_columns
@@ -90,7 +91,22 @@ def is_paths(source: Any) -> bool:
 
 def path_reader(path: str | os.PathLike[str], access: Access) -> pa.RecordBatchReader:
     """A Parquet file, or all data files of a directory."""
-    location = access.locate(path)
+    with reading_errors(path):
+        return _path_reader(access.locate(path))
+
+
+@contextmanager
+def reading_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the source in errors of the file system: the caller would take them for errors of the target."""
+    try:
+        yield
+    except FsspeckitError:
+        raise
+    except OSError as error:
+        raise UnreadableFileError(f"Cannot read {os.fspath(path)}: {os_reason(error)}.") from error
+
+
+def _path_reader(location: Location) -> pa.RecordBatchReader:
     if location.storage.is_dir(location.root):
         from fsspeckit.datasets.scan import scan_dataset
 

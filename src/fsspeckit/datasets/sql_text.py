@@ -65,6 +65,8 @@ def parse_statement(text: str) -> MergeStatement | DeleteStatement:
     """
     if not isinstance(text, str):
         raise ArgumentError(f"The statement is text, not {type(text).__name__}.")
+    if not text.strip():
+        raise ArgumentError("The statement is empty. Write MERGE INTO or DELETE FROM.")
     try:
         first = next(map(_word, tokenize(text, read=Dialect)), "")
         if first not in ("merge", "delete", "with"):

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.core.errors import ArgumentError, SchemaMismatchError, UnreadableFileError, os_reason
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
 from fsspeckit.datasets import text_values
@@ -70,7 +70,7 @@ class TextFile(ABC):
             row, value = error.args
             raise SchemaMismatchError(
                 f"{self.location.shown}, line {self._line(start + row)}: column {field.name!r} is {field.type}, and "
-                f"{_shown(value)} is not such a value. Correct the line."
+                f"{_shown(value)} is not a value of this type. Correct the line."
             ) from None
 
     def _target_type(self, name: str, dtype: pa.DataType) -> pa.DataType:
@@ -84,8 +84,11 @@ class TextFile(ABC):
 
     def _open(self) -> Any:
         source = self.location.storage.open_input(self.location.root)
-        compression = _COMPRESSIONS.get(self.location.name.lower().rpartition(".")[2])
+        compression = self._compression()
         return source if compression is None else pa.CompressedInputStream(source, compression)
+
+    def _compression(self) -> str | None:
+        return _COMPRESSIONS.get(self.location.name.lower().rpartition(".")[2])
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -94,7 +97,15 @@ class TextFile(ABC):
         except UnicodeDecodeError:
             raise ArgumentError(f"{self.location.shown} is not UTF-8. Convert it, e.g. with iconv.") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            raise UnreadableFileError(f"Cannot read {self.location.shown}: {str(error).rstrip('.')}.") from error
+            raise UnreadableFileError(f"Cannot read {self.location.shown}: {self._reason(error)}.") from error
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, OSError) and error.errno is not None:
+            return os_reason(error)
+        compression = self._compression()
+        if compression is not None and isinstance(error, (OSError, EOFError)):
+            return f"it is not {compression}, or it is damaged"
+        return str(error).rstrip(".")
 
 
 def _shown(value: Any) -> str:
@@ -110,11 +121,12 @@ class CsvFile(TextFile):
 
     def _types(self, type_of: TypeOf) -> dict[str, pa.DataType]:
         names, first = self._first_batch()
-        known = {name: dtype for name in names if (dtype := type_of(name)) is not None}
+        known = {name: dtype for name in names if (dtype := type_of(name)) is not None and not pa.types.is_null(dtype)}
         types = {name: text_values.type_for(first[name], self._target_type(name, known[name])) for name in known}
         others = [name for name in names if name not in known]
         if others:
-            types |= text_values.infer(others, self._columns())
+            inferred = text_values.infer(others, self._columns())
+            types |= {name: inferred.get(name) or type_of(name) or pa.string() for name in others}
         return {name: types[name] for name in names}
 
     def _first_batch(self) -> tuple[list[str], Mapping[str, pa.Array]]:
@@ -194,7 +206,7 @@ class JsonLines(TextFile):
         for columns in self._columns():
             for name, values in columns.items():
                 kinds = names.setdefault(name, set())
-                if type_of(name) is None:
+                if type_of(name) in (None, pa.null()):
                     kinds.update(text_values.kind_of(value) for value in values if value is not None)
                 elif first.get(name) is None:
                     first[name] = next((value for value in values if value is not None), None)
@@ -203,7 +215,7 @@ class JsonLines(TextFile):
         return {name: self._type(name, type_of(name), first.get(name), kinds) for name, kinds in names.items()}
 
     def _type(self, name: str, dtype: pa.DataType | None, first: Any, kinds: set[type]) -> pa.DataType:
-        if dtype is not None:
+        if dtype not in (None, pa.null()):
             plain = arrays.plain_type(dtype)
             sample = pa.array([first if isinstance(first, str) else None], pa.string())
             return plain if pa.types.is_nested(plain) else text_values.type_for(sample, self._target_type(name, plain))
@@ -212,7 +224,7 @@ class JsonLines(TextFile):
             found = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise ArgumentError(
                 f"{self.location.shown}: no type fits column {name!r}, whose values are of these kinds: {found}. The "
-                "target does not have the column; give the rows as Parquet or as a table."
+                "target has no type for the column; give the rows as Parquet or as a table."
             )
         return inferred
 

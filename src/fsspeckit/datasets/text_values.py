@@ -98,15 +98,17 @@ def _parsed(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
         return moments.cast(pa.timestamp(dtype.unit)).cast(dtype)
     if t.is_date64(dtype):
         return texts.cast(pa.date32()).cast(dtype)
-    if t.is_null(dtype) and texts.null_count < len(texts):
-        raise ValueError("not null")
+    if t.is_null(dtype):
+        if texts.null_count < len(texts):
+            raise ValueError("not null")
+        return pa.nulls(len(texts))
     return texts.cast(dtype)
 
 
 def infer(names: Sequence[str], batches: Iterable[Mapping[str, pa.Array]]) -> dict[str, pa.DataType]:
     """The first type that all texts of a column fit: numbers, true and false, ISO dates and times, or else text.
 
-    A number with a leading zero is text: it would lose the zero.
+    A number with a leading zero is text: it would lose the zero. A column without a value has no type here.
     """
     possible: dict[str, Sequence[pa.DataType]] = {}
     for columns in batches:
@@ -114,7 +116,7 @@ def infer(names: Sequence[str], batches: Iterable[Mapping[str, pa.Array]]) -> di
             texts = columns[name]
             if texts.null_count < len(texts):
                 possible[name] = [dtype for dtype in possible.get(name, _INFERRED) if _is(texts, dtype)]
-    return {name: next(iter(possible.get(name, ())), pa.string()) for name in names}
+    return {name: next(iter(types), pa.string()) for name, types in possible.items()}
 
 
 def _is(texts: pa.Array, dtype: pa.DataType) -> bool:

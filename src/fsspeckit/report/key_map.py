@@ -22,6 +22,9 @@ MAX_LINES = 240
 MAX_BARS = 2500
 WIDTH = 1000
 """The unit of the drawings, which are stretched to the width of the page."""
+MARK_WIDTH = 1.5 / WIDTH
+MAX_THROUGH = 0.2
+"""The share of the width that marks of source keys may cover. More marks, drawn across the files, would hide them."""
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 TICK_LENGTH, VALUE_LENGTH = 40, 120
 CHANGES = ("rewrite", "rewritten", "inserted", "removed")
@@ -113,14 +116,27 @@ def draw(files: Sequence[PageFile], key_map: KeyMap, target: str, new_rows: Mapp
     if len(new_rows) <= MAX_GROUPS:
         added = (folder for folder in new_rows if folder and folder not in folders)
         blocks += [Block(folder, {}, (), "", new_rows[folder]) for folder in added]
-    marks = [(scale.place(lower), scale.place(upper)) for lower, upper in source]
+    marks = _drawn_marks((scale.place(lower), scale.place(upper)) for lower, upper in source)
     figure = el("figure", class_="map")
     add(
         figure, el("figcaption", f"Range of {key_map.column} in each file", class_="soft"), _axis(scale, key_map, marks)
     )
     for block in blocks:
-        add(figure, _block(block, bool(marks)))
+        add(figure, _block(block, 0 < sum(right - left for left, right in marks) <= MAX_THROUGH))
     return add(figure, *(el("p", sentence, class_="soft") for sentence in _sentences(scale, key_map, files)))
+
+
+def _drawn_marks(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The places of the source's keys as wide as they are drawn. Those that would touch are one."""
+    drawn: list[tuple[float, float]] = []
+    for left, right in sorted(places):
+        left = min(left, 1 - MARK_WIDTH)
+        right = max(right, left + MARK_WIDTH)
+        if drawn and left <= drawn[-1][1]:
+            drawn[-1] = (drawn[-1][0], max(drawn[-1][1], right))
+        else:
+            drawn.append((left, right))
+    return drawn
 
 
 def _sentences(scale: Scale, key_map: KeyMap, files: Sequence[PageFile]) -> list[str]:
@@ -337,7 +353,7 @@ def _drawing(height: int) -> dict[str, str]:
 def _rect(left: float, right: float, top: float, height: float, class_: str) -> Element:
     """A bar that stays visible if it is narrow, with a gap to the next one if it is wide."""
     x, width = left * WIDTH, (right - left) * WIDTH
-    least = 1.5 if class_ == "mark" else 3
+    least = 0 if class_ == "mark" else 3
     if width < least:
         x, width = min(x, WIDTH - least), least
     elif class_ != "mark" and width > 6:

@@ -121,7 +121,7 @@ def _planned(name: str, files: list[FilePlan]) -> Group:
     elif name == "prune" and reasons:
         meaning = f"{meaning}: {', '.join(f'{reason} ({count(n)})' for reason, n in reasons.most_common())}"
     elif name == "rewrite" and any(not (f.updated_rows or f.deleted_rows) for f in files):
-        meaning = f"{meaning}, or get columns or the common type of a column"
+        meaning = f"{meaning}, get columns, or take the common type of a column"
     return Group(name, LABELS[name], meaning, len(files), sum(f.rows for f in files), sum(f.bytes for f in files))
 
 

@@ -59,7 +59,7 @@ def _check_idle(location: Location, footers: Sequence[Footer], app_id: str) -> N
     if days < IDLE_DAYS:
         raise ArgumentError(
             f"The stream {app_id!r} committed its last batch {days:.1f} days ago, and can be forgotten after "
-            f"{IDLE_DAYS}: if it goes on, a batch that it gives again would be merged twice."
+            f"{IDLE_DAYS}: if it continues, a batch that it sends again would be merged twice."
         )
 
 

@@ -22,7 +22,7 @@ from fsspeckit.core.commit import journal, staging, undo_records
 from fsspeckit.core.commit.apply import ApplyJournal, ConflictError
 from fsspeckit.core.commit.shared import HOME, Resolution, has_conflicts
 from fsspeckit.core.dataset.listing import listing_errors
-from fsspeckit.core.errors import CommitUnfinishedError
+from fsspeckit.core.errors import CommitUnfinishedError, os_reason
 from fsspeckit.core.storage import DiskLocation
 
 
@@ -49,8 +49,8 @@ def recover_locked(
             staging.remove_homes(location)
     except OSError as error:
         raise CommitUnfinishedError(
-            f"A dead writer left work for {location.shown} that cannot be finished or removed: {error}. Remove the "
-            "cause (it may belong to another user), then run `fsspeckit recover`, or write again. "
+            f"A dead writer left work for {location.shown} that cannot be finished or removed: {os_reason(error)}. "
+            "Remove the cause (it may belong to another user), then run `fsspeckit recover`, or write again. "
             f"`fsspeckit recover --discard {location.quoted}` gives a recorded commit up.",
             operation="recover",
         ) from error

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fsspeckit.core.commit import staging
 from fsspeckit.core.commit.session import writing
 from fsspeckit.core.dataset.listing import is_data_file, list_files
-from fsspeckit.core.errors import ArgumentError, StorageError
+from fsspeckit.core.errors import ArgumentError, StorageError, os_reason
 from fsspeckit.core.model import Staged
 from fsspeckit.core.storage import DiskLocation, Location, Storage
 from fsspeckit.core.storage.base import copy_bytes
@@ -100,5 +100,5 @@ def _rename_all(shared: DiskLocation, folder: str, staged: Sequence[Staged]) -> 
                 storage.rename(old[target], target)
             else:
                 storage.remove(target)
-        message = f"Cannot replace files in {shared.shown}: {error}. Nothing was changed."
+        message = f"Cannot replace files in {shared.shown}: {os_reason(error)}. Nothing was changed."
         raise StorageError(message, error, operation="replace") from error

@@ -20,6 +20,7 @@ from fsspeckit.core.errors import (
     StorageError,
     TargetChangedError,
     TargetError,
+    os_reason,
 )
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
@@ -130,16 +131,16 @@ def storage_errors(
         raise
     except OSError as error:
         hint = advice if isinstance(advice, str) else advice.get(error.errno or 0, "")
-        message = " ".join(filter(None, [f"{failed}: {error}.", hint, outcome]))
+        message = " ".join(filter(None, [f"{failed}: {os_reason(error)}.", hint, outcome]))
         raise StorageError(message, error, operation=operation) from error
 
 
 def not_finished(location: Location, error: OSError) -> CommitUnfinishedError:
     """The error of a writer that recorded its commit and could not apply all of it."""
     return CommitUnfinishedError(
-        f"The commit to {location.shown} is recorded; do not repeat it. It could not be finished: {error}. Remove the "
-        f"cause and run `fsspeckit recover {location.quoted}`; the next write finishes it too. If the cause cannot be "
-        f"removed, `fsspeckit recover --discard {location.quoted}` gives the commit up.",
+        f"The commit to {location.shown} is recorded; do not repeat it. It could not be finished: {os_reason(error)}. "
+        f"Remove the cause and run `fsspeckit recover {location.quoted}`; the next write finishes it too. If the cause "
+        f"cannot be removed, `fsspeckit recover --discard {location.quoted}` gives the commit up.",
         operation="commit",
     )
 

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
 from fsspeckit.core.commit.shared import home_of, owner_text, storage_errors, this_process
-from fsspeckit.core.errors import StorageError, TargetError
+from fsspeckit.core.errors import StorageError, TargetError, os_reason
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Disk, DiskLocation
 
@@ -54,9 +54,10 @@ def create(location: DiskLocation, folders: Sequence[str]) -> str:
             if not isinstance(error, OSError):
                 raise
             problems[home] = error
+    reasons = "; ".join(f"{home}: {os_reason(error)}" for home, error in problems.items())
     raise StorageError(
-        f"Cannot write to {location.shown}: {'; '.join(f'{home}: {error}' for home, error in problems.items())}. Check "
-        "the permissions, and that the data set is on one file system; nothing was changed.",
+        f"Cannot write to {location.shown}: {reasons}. Check the permissions, and that the data set is on "
+        "one file system; nothing was changed.",
         list(problems.values())[-1],
         operation="stage",
     )

@@ -59,6 +59,7 @@ from fsspeckit.core.errors import (
     DatasetMergeError,
     FsspeckitError,
     StorageError,
+    os_reason,
 )
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import StoreLocation
@@ -175,8 +176,8 @@ class _Acquisition:
         except OSError as error:
             raise CommitUnfinishedError(
                 f"A commit to {self.location.shown} is recorded, and could not be "
-                f"{'given up' if resolution == 'discard' else 'finished'}: {error}. Remove the cause and run "
-                f"`fsspeckit recover {self.location.quoted}`.",
+                f"{'given up' if resolution == 'discard' else 'finished'}: {os_reason(error)}. Remove the cause and "
+                f"run `fsspeckit recover {self.location.quoted}`.",
                 operation="recover",
             ) from error
 

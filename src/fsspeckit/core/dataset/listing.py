@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from fsspeckit.core.errors import FsspeckitError, StorageError, TargetError
+from fsspeckit.core.errors import FsspeckitError, StorageError, TargetError, os_reason
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage import Location
 from fsspeckit.core.storage.location import not_utf8_advice
@@ -37,7 +37,7 @@ def listing_errors(location: Location) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        message = f"Cannot list {location.shown}: {error}. Nothing was changed."
+        message = f"Cannot list {location.shown}: {os_reason(error)}. Nothing was changed."
         raise StorageError(message, error, operation="list") from error
 
 
@@ -103,6 +103,8 @@ def summary_files(location: Location) -> list[str]:
 def check_plain(location: Location) -> None:
     """Refuse a file, and the directories of table formats, whose logs would no longer match the files."""
     storage, root = location.storage, location.root
+    if root == "/" and location.on_disk() is not None:
+        raise TargetError("/ is the root of the file system. A data set is a folder in it; name that folder.")
     if storage.is_file(root):
         raise TargetError(f"{location.shown} is a file. A target is a directory of Parquet files; name its folder.")
     names = storage.present(root, ("_delta_log", ".hoodie", "metadata"))

@@ -254,7 +254,7 @@ def _check_folders(name: str, dtype: pa.DataType, target: Target, zone: str) -> 
             folder = posixpath.dirname(info.path)
             raise ArgumentError(
                 f"The filter compares partition column {name!r} with values of type {dtype}, and the folder {folder!r} "
-                f"is not such a value. Compare with text ({name} = '…'), or rename the folder."
+                f"is not a value of this type. Compare with text ({name} = '…'), or rename the folder."
             )
         checked.add(text)
 

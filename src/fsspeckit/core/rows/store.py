@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol, Union
 
 import pyarrow as pa
 
-from fsspeckit.core.errors import StorageError
+from fsspeckit.core.errors import StorageError, os_reason
 from fsspeckit.core.storage import Storage
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -139,8 +139,8 @@ def _spilling(folder: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"Cannot spill rows of the source to {folder or tempfile.gettempdir()}: {error}. Rows that do not fit in "
-            "memory go there. Free disk space, or choose another folder. Nothing was changed.",
+            f"Cannot spill rows of the source to {folder or tempfile.gettempdir()}: {os_reason(error)}. Rows that do "
+            "not fit in memory go there. Free disk space, or choose another folder. Nothing was changed.",
             error,
             operation="spool",
         ) from error

@@ -18,7 +18,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.core.errors import ArgumentError, TargetError
+from fsspeckit.core.errors import ArgumentError, TargetError, os_reason
 from fsspeckit.core.model import FileInfo
 from fsspeckit.core.storage.base import Disk, Storage
 from fsspeckit.core.storage.local import LocalStorage
@@ -207,8 +207,14 @@ def _through_fsspec(filesystem: Any, root: str, shown: str) -> Location:
 def _by_url(url: str, storage_options: Mapping[str, Any] | None) -> Location:
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise ArgumentError(f"Cannot reach {url}: {error}.") from error
+    except ImportError as error:
+        packages = "aiohttp requests" if "aiohttp" in str(error) else error.name or "the package that the message names"
+        raise ArgumentError(
+            f"Cannot reach {url}: this needs packages that are not installed. Run: pip install {packages}, or download "
+            "the file."
+        ) from error
+    except ValueError as error:
+        raise ArgumentError(f"Cannot reach {url}: {str(error).rstrip('.')}.") from error
     return _through_fsspec(filesystem, root, url)
 
 
@@ -242,7 +248,9 @@ def _resolved(path: str) -> str:
     except UnicodeEncodeError as error:
         raise ArgumentError(f"Cannot reach {path!a}: its name is not UTF-8. {not_utf8_advice()}") from error
     except OSError as error:
-        raise ArgumentError(f"The working directory is gone, and {path} is relative to it: {error}.") from error
+        raise ArgumentError(
+            f"The working directory is gone, and {path} is relative to it: {os_reason(error)}."
+        ) from error
 
 
 def not_utf8_advice() -> str:
