@@ -245,7 +245,7 @@ def test_the_first_file_goes(io: Any, tmp_path: Path, case: str, how: str) -> No
         given = {"filters": [("id", "in", [1, 10])]} if how == "filters" else {"keys": [1, 10], "key_columns": ["id"]}
         plan = io.plan_delete(lake, **given)
         assert plan.retyped_columns == {"x": str(common)}
-        assert any("narrower type of x than others may come first" in hint for hint in plan.hints)
+        assert any("narrower type of x than others may become the first one" in hint for hint in plan.hints)
     result = remove_first(io, lake, how)
     assert who_reads(lake).keys() >= before.keys()
     assert set(who_reads(lake).values()) == {4} and sorted(row["id"] for row in rows(lake)) == [2, 3, 20, 30]
