@@ -106,3 +106,11 @@ def test_dropped_copies_that_cannot_be_reported(here: Path) -> None:
         "Note: Old commits to lake are dropped, but the report could not be written: No space left on device.\n",
     )
     assert "no commit that can be undone" in _run("history lake").stdout
+
+
+@full
+@pytest.mark.parametrize("arguments", ["--help", "--version", "merge --help"])
+def test_help_that_cannot_be_printed(here: Path, arguments: str) -> None:
+    done = _run(f"{arguments} >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "No space left on device" in done.stderr

@@ -12,3 +12,9 @@ def main() -> None:
         cli(prog_name="fsspeckit")
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # commands report their own errors: this one is about the output of `--help`
+        from fsspeckit.cli.output import drop_output, say
+
+        say("Error", f"Cannot write to standard output: {error.strerror or error}.")
+        drop_output()
+        sys.exit(1)

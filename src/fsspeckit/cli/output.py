@@ -67,10 +67,10 @@ def reporting(done: str) -> Iterator[None]:
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         say("Note", f"{done}, but the report could not be written: {reason}.")
-        _drop_output()
+        drop_output()
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """Discard buffered output that cannot be written: Python would try again at exit, and exit with 120."""
     try:
         if sys.stdout is not None:
