@@ -16,6 +16,7 @@ from fsspeckit.core.dataset.ledger import Batch, file_to_copy, with_batch
 from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.match.filters import RowFilter
+from fsspeckit.core.match.hits import MatchResult
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import (
     Footer,
@@ -31,6 +32,7 @@ from fsspeckit.core.model import (
 )
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.progress import OnProgress
+from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.validate import RowOrder
 
 
@@ -75,8 +77,6 @@ class Request:
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""
         rows = self.rows
-        some = (None if names is None else names_of(names) for names in (rows.update_columns, rows.exclude_columns))
-        update_columns, exclude_columns = some
         return replace(
             self,
             key_columns=names_of(self.key_columns),
@@ -84,8 +84,8 @@ class Request:
             rows=replace(
                 rows,
                 sequence_by=names_of(rows.sequence_by),
-                update_columns=update_columns,
-                exclude_columns=exclude_columns,
+                update_columns=None if rows.update_columns is None else names_of(rows.update_columns),
+                exclude_columns=None if rows.exclude_columns is None else names_of(rows.exclude_columns),
             ),
         )
 
@@ -122,10 +122,16 @@ class ExecutionPlan:
     target: Target
     shape: Shape
     source_rows: int
+    spool: Spool
+    """The source, perhaps reduced to one row per key; `source_rows` counts its rows before that."""
     profile: Profile
     pruned: Sequence[Pruned]
-    match: Match
+    matched: MatchResult
     row_filter: RowFilter | None = None
+
+    @property
+    def match(self) -> Match:
+        return self.matched.match
 
     @cached_property
     def counts(self) -> Counts:
@@ -196,7 +202,7 @@ class ExecutionPlan:
     @property
     def _writes_rows(self) -> bool:
         """Does a row of the source get into a file? Only then the schema changes."""
-        return bool(self.counts.inserted or self.counts.updated or self.counts.moved)
+        return bool(self.counts.new_rows or self.counts.updated)
 
     @property
     def new_columns(self) -> tuple[str, ...]:
@@ -227,8 +233,7 @@ class ExecutionPlan:
             return {**columns_that_files_lack(self.target, self.shape), **dict.fromkeys(self.new_columns)}
         rewritten = {footer.path for footer in self.touched}
         partitioned = bool(self.shape.partitions)
-        new_files = self.counts.inserted or self.counts.moved
-        inserted = (self.profile.partitions if partitioned else {()}) if new_files else ()
+        inserted = (self.profile.partitions if partitioned else {()}) if self.counts.new_rows else ()
         partitions = partial(partition_map, self.target, self.shape)
         return columns_to_add(self.target, self.shape, rewritten, inserted, partitions)
 
@@ -242,8 +247,8 @@ class ExecutionPlan:
     @cached_property
     def copied(self) -> Footer | None:
         """The file that is copied to keep the records of streams, because files are removed and none is written."""
-        new_files = self.counts.inserted or self.counts.moved
-        if not self.emptied or new_files or len(self.touched_numbers) > len(self.emptied) or self.brought_along:
+        files_stay = len(self.touched_numbers) > len(self.emptied)
+        if not self.emptied or self.counts.new_rows or files_stay or self.brought_along:
             return None
         left = [footer for footer in self.target.files if footer.path not in self.emptied]
         return file_to_copy(left, with_batch(self.target.ledger, self.request.batch)) if left else None

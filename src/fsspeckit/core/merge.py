@@ -49,7 +49,7 @@ from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_mis
 from fsspeckit.core.key_map import map_column, map_of_result
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
-from fsspeckit.core.match.hits import Hits
+from fsspeckit.core.match.hits import Hits, MatchResult
 from fsspeckit.core.match.key_index import profile_of, scan_bytes
 from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.merge_log import check_commit_log, finished
@@ -98,13 +98,13 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
         if request.batch and ledger.is_replay(request.batch, target.ledger):
             return finished(engine, location, request, progress, results.unchanged(location, target, request))
         progress.enter("source")
-        with _spooled(engine, source, target, request, _scratch(session)) as pinned:
+        with _spooled(engine, source, target, request, _scratch(session)) as spooled:
             progress.enter("match")
-            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            planned = _plan(engine, location, spooled, target, request)
             validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
-            progress.enter("write", *work_of(planned, spool))
+            progress.enter("write", *work_of(planned))
             with location.storage.syncing():
-                rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
+                rewritten, inserted = write_changes(engine, location, planned, session)
                 removed = _removed(planned, rewritten)
                 result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -128,18 +128,19 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
     with Progress.of(title, "footers", on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
         progress.enter("source")
-        with _spooled(engine, source, target, request, None) as pinned:
+        with _spooled(engine, source, target, request, None) as spooled:
             progress.enter("match")
-            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            planned = _plan(engine, location, spooled, target, request)
             compared = None
             if request.compare:
                 touched = planned.touched
                 progress.enter("compare", len(touched), sum(footer.info.size for footer in touched))
-                compared = compare_changes(engine, location, spool, hits, planned)
-            partitions, counts, new_rows = partition_map(target, planned.shape), planned.counts, {}
+                compared = compare_changes(engine, location, planned)
+            new_rows: dict[str, int] = {}
             if not request.actions.replaces_target:
-                count = counts.inserted + counts.moved
-                new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
+                partitions, count = partition_map(target, planned.shape), planned.counts.new_rows
+                hits, actions = planned.matched.hits, request.actions
+                new_rows = count_by_folder(engine, planned.spool, hits, count, partitions, actions)
             return results.describe(location, planned, new_rows, compared)
 
 
@@ -303,10 +304,8 @@ def _scratch(session: Session) -> Scratch:
     return lambda: replace(session.location, root=session.stage([""]))
 
 
-def _plan(
-    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[ExecutionPlan, Spool, Hits]:
-    """Everything before the first write. Returns the spool too: it may have been reduced to one row per key."""
+def _plan(engine: Engine, location: Location, spool: Spool, target: Target, request: Request) -> ExecutionPlan:
+    """Everything before the first write."""
     if request.filters is not None:
         return _plan_filters(engine, location, spool, target, request)
     shape, source_rows, actions, order = spool.shape, spool.rows, request.actions, request.row_order
@@ -314,7 +313,7 @@ def _plan(
     with contextlib.ExitStack() as stack:
         key_set = stack.enter_context(engine.keys(spool, actions))
         profile = profile_of(spool, key_set)
-        validate.no_null_keys(dict(profile.null_keys))
+        validate.no_null_keys(profile.null_keys)
         validate.no_null_sequence(profile.null_sequences)
         if order is not None and profile.duplicate_keys:
             stack.close()
@@ -334,17 +333,15 @@ def _plan(
     validate.no_moved_keys(matched.match, actions, shape.partitions)
     validate.whole_rows(target, shape, matched.match.moved, actions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
-    planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
+    planned = ExecutionPlan(request, target, shape, source_rows, spool, profile, pruned, matched)
     validate.rows_to_insert(planned.counts.inserted, shape)
     if request.schema.evolve:
         validate.types_unchanged(target, shape, request.schema)
         validate.bytes_to_rewrite([footer.info.size for footer in planned.brought_along], request.schema)
-    return planned, spool, matched.hits
+    return planned
 
 
-def _plan_filters(
-    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[ExecutionPlan, Spool, Hits]:
+def _plan_filters(engine: Engine, location: Location, spool: Spool, target: Target, request: Request) -> ExecutionPlan:
     """The plan of a delete by filters: which row groups have rows to delete, and how many."""
     zone, ignores_case = spool.shape.partition_timezone, engine.ignores_case
     row_filter = parse_filters(request.filters, target, zone, ignores_case=ignores_case)
@@ -352,8 +349,8 @@ def _plan_filters(
     groups = {path: {g: MatchedRows(deleted=n) for g, n in counts.items()} for path, counts in selected.items()}
     pruned = [Pruned((*scan.selected, *scan.read), scan.reason) for scan in scans]
     profile = Profile(0, {}, 0, (), frozenset(), {})
-    planned = ExecutionPlan(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
-    return planned, spool, Hits(spool.store, (), {})
+    matched = MatchResult(Match(groups, 0), Hits(spool.store, (), {}))
+    return ExecutionPlan(request, target, spool.shape, 0, spool, profile, pruned, matched, row_filter)
 
 
 def _removed(planned: ExecutionPlan, rewritten: Sequence[Rewritten]) -> list[FileInfo]:

@@ -171,7 +171,7 @@ class _Written:
         if compared is None:
             return cls(planned.touched, planned.brought_along, planned.copied)
         changed = [f for f in planned.touched if f.path not in compared or compared[f.path].rewritten]
-        new_rows = planned.counts.inserted or planned.counts.moved
+        new_rows = planned.counts.new_rows
         if not (changed or new_rows or planned.evolves_all):
             return cls([], [], None)
         paths = {footer.path for footer in changed}

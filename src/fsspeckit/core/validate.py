@@ -78,7 +78,7 @@ def incremental(strategy: MergeStrategy) -> None:
         )
 
 
-def no_null_keys(null_counts: dict[str, int]) -> None:
+def no_null_keys(null_counts: Mapping[str, int]) -> None:
     counts = _columns_with_nulls(null_counts)
     if counts:
         raise NullKeyError(
@@ -115,7 +115,7 @@ def no_differing_duplicates(
 
 
 def source(profile: Profile, key_columns: Sequence[str]) -> None:
-    no_null_keys(dict(profile.null_keys))
+    no_null_keys(profile.null_keys)
     no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, key_columns)
 
 

@@ -17,7 +17,7 @@ from fsspeckit.core.dataset.target import (
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
-from fsspeckit.core.match.hits import Hits
+from fsspeckit.core.match.hits import Hits, MatchResult
 from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
 from fsspeckit.core.rewrite.append import APPEND_BYTES, append_rows, files_to_append_to
 from fsspeckit.core.rewrite.compare import Comparison
@@ -27,15 +27,15 @@ from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 
-# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
-_VERIFIED = 8
+# When every eighth file is rewritten, its keys are read again and compared: a wrong match would concern many files.
+_VERIFY_EVERY = 8
 
 
 def write_changes(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan, session: Session
+    engine: Engine, location: Location, planned: ExecutionPlan, session: Session
 ) -> tuple[list[Rewritten], list[Staged]]:
     """Write rewritten files and new rows into staging."""
-    request, counts = planned.request, planned.counts
+    request, counts, spool, hits = planned.request, planned.counts, planned.spool, planned.matched.hits
     if not counts:
         return [], []
     touched = planned.touched
@@ -50,18 +50,18 @@ def write_changes(
     if request.schema.evolve:
         check_free_space(location, staging, [*touched, *planned.brought_along])
     jobs = _jobs(planned, files, how)
-    rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
+    rewritten = rewrite_files(engine, location, planned.shape, spool, planned.matched, jobs)
     written = {job.footer.path for job in jobs}
     rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
-    new_rows, append_to = counts.inserted + counts.moved, dict[str, Footer]()
+    append_to: dict[str, Footer] = {}
     if request.small_files == "append" and not (planned.retyped or planned.added):
-        append_to = _append_to(planned, spool, files, new_rows, written | {r.path for r in rewritten})
+        append_to = _append_to(planned, files, written | {r.path for r in rewritten})
     if append_to:
         session.stage(sorted(append_to))
-        appended, inserted = append_rows(engine, location, spool, hits, new_rows, files, append_to)
+        appended, inserted = append_rows(engine, location, spool, hits, counts.new_rows, files, append_to)
         rewritten += appended
     else:
-        inserted = insert_rows(engine, location, spool, hits, new_rows, files)
+        inserted = insert_rows(engine, location, spool, hits, counts.new_rows, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
     if done or inserted or planned.evolves_all:
         retyped, added = planned.retyped, planned.added_to_all
@@ -75,43 +75,39 @@ def write_changes(
     return rewritten, inserted
 
 
-def compare_changes(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan
-) -> dict[str, Comparison]:
+def compare_changes(engine: Engine, location: Location, planned: ExecutionPlan) -> dict[str, Comparison]:
     """What a merge would find when it rewrites the files with matched rows, by their paths; nothing is written."""
     request = planned.request
     if not planned.counts:
         return {}
     files = new_files(engine, location, planned.target, planned.shape, "", request)
     jobs = _jobs(planned, files, replacing(engine, location, request.replace))
-    compared = compare_files(engine, location, planned.shape, spool, hits, planned.match, jobs) if jobs else []
+    compared = compare_files(engine, location, planned.shape, planned.spool, planned.matched, jobs) if jobs else []
     by_path = {comparison.path: comparison for comparison in compared}
     return {path: by_path.get(path, Comparison(path, True)) for path in [*by_path, *planned.emptied]}
 
 
-def work_of(planned: ExecutionPlan, spool: Spool) -> tuple[int, int]:
+def work_of(planned: ExecutionPlan) -> tuple[int, int]:
     """How many files are rewritten, and about how many bytes of old files and new rows that takes."""
-    counts, files = planned.counts, []
+    counts, spool, files = planned.counts, planned.spool, list[Footer]()
     if counts and not planned.request.actions.replaces_target:
         files = [f for f in planned.touched if f.path not in planned.emptied] + planned.brought_along
-    new_rows = planned.profile.rows if planned.request.actions.replaces_target else counts.inserted + counts.moved
+    new_rows = planned.profile.rows if planned.request.actions.replaces_target else counts.new_rows
     new_bytes = spool.bytes * new_rows // max(1, spool.rows)
     return len(files), sum(footer.info.size for footer in files) + new_bytes
 
 
-def _append_to(
-    planned: ExecutionPlan, spool: Spool, files: NewFiles, new_rows: int, changed: Container[str]
-) -> dict[str, Footer]:
+def _append_to(planned: ExecutionPlan, files: NewFiles, changed: Container[str]) -> dict[str, Footer]:
     """The files that few new rows are appended to; many rows make files of their own."""
-    few = 0 < spool.bytes * new_rows <= APPEND_BYTES * max(1, spool.rows)
+    spool = planned.spool
+    few = 0 < spool.bytes * planned.counts.new_rows <= APPEND_BYTES * max(1, spool.rows)
     return files_to_append_to(planned.target, files, changed) if few else {}
 
 
 def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
     """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
     emptied = planned.emptied
-    inserted = planned.counts.inserted or planned.counts.moved
-    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
+    keeps_no_file = len(emptied) == len(planned.target.files) and not planned.counts.new_rows
     kept = None
     if keeps_no_file:  # PyArrow cannot read a data set whose only partition value is null
         kept = min(planned.touched_numbers, key=lambda n: None in planned.target.files[n].partition.values())
@@ -130,7 +126,7 @@ def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, fil
         template=files.template,
         as_new_files=files.options if request.rewrite_mode == "full" else None,
         ledger=files.ledger,
-        verify_keys=number % _VERIFIED == 0,
+        verify_keys=number % _VERIFY_EVERY == 0,
         retyped=planned.retyped,
         added=planned.added,
         deletes=any(rows.deleted for rows in changed.values()),
@@ -178,8 +174,8 @@ def retype(
         )
         for number, footer in enumerate(footers)
     ]
-    nothing = Hits(spool.store, (), {})
-    return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
+    no_hits = MatchResult(Match({}, 0), Hits(spool.store, (), {}))
+    return rewrite_files(engine, location, files.shape, spool, no_hits, jobs) if jobs else []
 
 
 def check_free_space(location: Location, staging: str, footers: Sequence[Footer]) -> None:
