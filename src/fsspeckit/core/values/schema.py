@@ -13,7 +13,8 @@ from fsspeckit.core.model import Footer, Target
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.unify import CannotUnify, is_variant, unify
 
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key-value entry in which Spark writes its own schema, as JSON."""
 _COLLATIONS = "__COLLATIONS"
 
 
@@ -111,7 +112,7 @@ def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
 
 def collated_columns(entries: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """The columns with a collation of Spark, and its name, from the key-value entries of a footer."""
-    schema = (entries or {}).get(_SPARK_SCHEMA, b"")
+    schema = (entries or {}).get(SPARK_ROW, b"")
     if _COLLATIONS.encode() not in schema:
         return {}
     try:
