@@ -34,6 +34,7 @@ from fsspeckit.core.rewrite.sort_files import check_sortable, rows_are_sorted
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values.schema import in_target_case
+from fsspeckit.core.write_changes import read_staged
 
 # A commit replaces about so many bytes, and at least a few files for each task.
 _COMMIT_BYTES = 1 << 30
@@ -261,14 +262,11 @@ def _weight(job: JoinJob) -> int:
 
 def _check(engine: Engine, location: Location, session: Session, bins: Sequence[Bin], joined: Sequence[Joined]) -> None:
     """Check before the commit that every bin has as many rows as before, in the footers of the staged files."""
-    readable = [s for files in joined for s in files.staged if s.receipt is None]
-    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
     staging = replace(location, root=session.stage(()))
-    rows = {f.path: f.rows for f in engine.footers(staging, infos, ())} if infos else {}
-    wrong = [s for s in readable if rows[s.staged] != s.rows]
+    _, all_rows_written = read_staged(engine, staging, [s for files in joined for s in files.staged])
     for chosen, files in zip(bins, joined, strict=True):
         counted = sum(s.rows for s in files.staged)
-        if wrong or counted != chosen.rows:
+        if not all_rows_written or counted != chosen.rows:
             raise DatasetMergeError(
                 f"Row counts do not add up: {chosen.rows} rows would become {counted}. This is a bug in fsspeckit; "
                 "nothing was changed.",

@@ -78,7 +78,15 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
-from fsspeckit.core.write_changes import check_free_space, compare_changes, replacing, retype, work_of, write_changes
+from fsspeckit.core.write_changes import (
+    check_free_space,
+    compare_changes,
+    read_staged,
+    replacing,
+    retype,
+    work_of,
+    write_changes,
+)
 from fsspeckit.core.write_plan import PlannedWrite, WriteRequest, plan_removals
 
 __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "run", "write"]
@@ -112,7 +120,8 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                 if staged or removed:
                     progress.enter("sync")
                     session.sync_staging()
-                    footers = _check(engine, location, session.stage(()), staged, result, planned)
+                    staging = replace(location, root=session.stage(()))
+                    footers = _check(engine, staging, staged, result, planned)
         if staged or removed:
             progress.enter("commit")
             session.commit(staged, removed, target.files.infos, results.note(result) if request.undoable else None)
@@ -366,24 +375,14 @@ def _moved(rewritten: Sequence[Rewritten], infos: Sequence[FileInfo]) -> list[Fi
 
 
 def _check(
-    engine: Engine,
-    location: Location,
-    staging: str,
-    staged: Sequence[Staged],
-    result: MergeResult,
-    planned: ExecutionPlan,
+    engine: Engine, staging: Location, staged: Sequence[Staged], result: MergeResult, planned: ExecutionPlan
 ) -> Sequence[Footer]:
     """Check before the commit that the rows in the staged footers add up to the counts. Returns these footers."""
-    readable = [s for s in staged if s.receipt is None]  # the writer has checked the footers of the others
-    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
     column, target = map_column(planned), planned.target
-    columns = () if column is None else (column,)
-    footers = engine.footers(replace(location, root=staging), infos, columns) if infos else ()
-    rows = {f.path: f.rows for f in footers}
-    wrong = [s for s in readable if rows[s.staged] != s.rows]
+    footers, all_rows_written = read_staged(engine, staging, staged, () if column is None else (column,))
     counted = sum(f.row_count for f in result.files)
     balance = target.rows + result.inserted - result.deleted
-    if wrong or counted != result.target_count_after or counted != balance:
+    if not all_rows_written or counted != result.target_count_after or counted != balance:
         raise DatasetMergeError(
             f"Row counts do not add up: {target.rows} + {result.inserted} - {result.deleted} is not {counted}. "
             "This is a bug in fsspeckit; nothing was changed.",

@@ -18,7 +18,7 @@ from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
 from fsspeckit.core.match.hits import Hits, MatchResult
-from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
+from fsspeckit.core.model import FileInfo, Footer, Match, Replace, Rewritten, Shape, Staged, Target
 from fsspeckit.core.rewrite.append import APPEND_BYTES, append_rows, files_to_append_to
 from fsspeckit.core.rewrite.compare import Comparison
 from fsspeckit.core.rewrite.files import compare_files, new_name, rewrite_files
@@ -176,6 +176,20 @@ def retype(
     ]
     no_hits = MatchResult(Match({}, 0), Hits(spool.store, (), {}))
     return rewrite_files(engine, location, files.shape, spool, no_hits, jobs) if jobs else []
+
+
+def read_staged(
+    engine: Engine, staging: Location, staged: Sequence[Staged], columns: Sequence[str] = ()
+) -> tuple[Sequence[Footer], bool]:
+    """The footers of staged files, and whether they have as many rows as were written.
+
+    A file with a receipt cannot be read before the commit. Its writer has checked its footer (`receipt_of`).
+    """
+    readable = [s for s in staged if s.receipt is None]
+    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
+    footers = engine.footers(staging, infos, columns) if infos else ()
+    rows = {footer.path: footer.rows for footer in footers}
+    return footers, all(rows[s.staged] == s.rows for s in readable)
 
 
 def check_free_space(location: Location, staging: str, footers: Sequence[Footer]) -> None:

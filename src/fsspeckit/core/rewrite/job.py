@@ -61,6 +61,10 @@ class Job:
     row_filter: RowFilter | None = None
     keep_empty: bool = False
 
+    @property
+    def staged_path(self) -> str:
+        return f"{self.staging}/{self.staged}"
+
     def changes(self, group: int) -> bool:
         """Has the row group rows to replace or delete?"""
         return group in self.changed_groups or group in self.deleted_groups
