@@ -27,8 +27,7 @@ from fsspeckit.cli.options import (
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.cli.sql_options import SqlCommand, sql_options
-from fsspeckit.cli.tools import demo, doctor, ship
-from fsspeckit.cli.version import version_option
+from fsspeckit.cli.tools import demo, doctor, ship, version_option
 from fsspeckit.cli.watching import quiet_option, watching
 from fsspeckit.cli.write_options import WriteCommand, confirm_removal, write_options
 

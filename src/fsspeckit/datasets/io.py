@@ -37,6 +37,7 @@ from fsspeckit.datasets.arguments import (
     partition_argument,
     progress_callback,
     row_limit,
+    schema_changes,
     small_files,
     timeout,
     write_request,
@@ -57,7 +58,6 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.row_options import row_arguments
-from fsspeckit.datasets.schema_options import schema_changes
 from fsspeckit.datasets.sources import keys_source
 
 Frame = TypeVar("Frame")
@@ -360,7 +360,7 @@ class DatasetIO(Generic[Frame]):
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
         parsed, how = MergeStrategy.parse(strategy, rewrite_mode == "incremental"), options.get("replace")
-        idle = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
+        no_effect = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
         if how not in (None, "in_place", "new_file"):
@@ -384,7 +384,7 @@ class DatasetIO(Generic[Frame]):
             undoable=flag("undoable", options),
             max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
-            schema=schema_changes(options, idle, only_columns=only_columns),
+            schema=schema_changes(options, no_effect, only_columns=only_columns),
             small_files=small_files(parsed, options.get("small_files", "new")),
             **row_arguments(parsed, options),
         )

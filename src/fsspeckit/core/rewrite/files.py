@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.actions import HitAction, MatchedRows
+from fsspeckit.core.dataset.footers import open_planned
+from fsspeckit.core.match.filter_scan import selected_rows
+from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.match.hits import Hits, MatchResult, changes_of_hits
-from fsspeckit.core.model import Rewritten, Shape
+from fsspeckit.core.model import Footer, Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.progress import FileMeter, Progress
 from fsspeckit.core.rewrite.compare import Comparison, compare_file
 from fsspeckit.core.rewrite.file import rewrite_file
-from fsspeckit.core.rewrite.filter_changes import FilterChanges
 from fsspeckit.core.rewrite.job import FileChanges, Job, RowGroupChange
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Numbers, Spool
@@ -277,3 +279,23 @@ class FileRows:
     def row_group(self, group: int) -> RowGroupChange:
         rows = self.job.footer.row_groups[group].rows if self.job.delete_missing else None
         return self.received.group((self.file, group)).change(rows)
+
+
+@dataclass(slots=True)
+class FilterChanges:
+    """`job.FileChanges` of one file: the rows that a filter selects are deleted.
+
+    The filter's columns of a row group are read again when it is rewritten.
+    """
+
+    location: Location
+    footer: Footer
+    row_filter: RowFilter
+
+    def row_group(self, group: int) -> RowGroupChange:
+        self.location.expect(self.footer.info)
+        with open_planned(self.location, self.footer) as file:
+            deleted = selected_rows(self.location, self.footer, file, group, self.row_filter)
+            if self.footer.metadata is None:  # parsed once, and not for each row group
+                self.footer = replace(self.footer, metadata=file.metadata)
+        return RowGroupChange(np.zeros(0, dtype=np.int64), pa.table({}), deleted)
