@@ -36,7 +36,7 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values.schema import in_target_case
 from fsspeckit.core.write_changes import read_staged
 
-# A commit replaces about so many bytes, and at least a few files for each task.
+# A commit replaces about this many bytes, and at least a few files for each task.
 _COMMIT_BYTES = 1 << 30
 _FILES_PER_TASK = 2
 # While a row group is encoded, memory holds its rows, perhaps twice, and its bytes.
@@ -119,10 +119,9 @@ def plan(engine: Engine, location: Location, request: CompactRequest) -> Compact
     title = f"plan of the compaction of {location.shown}"
     with Progress.of(title, "footers", request.on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
-        bins = _choose(engine, location, target, request, None)
+        bins = _choose(location, target, request, None)
     planned = [
-        BinPlan(chosen.folder, len(chosen.files), chosen.rows, chosen.bytes, chosen.reason, _new_files(chosen, request))
-        for chosen in bins
+        BinPlan(b.folder, len(b.files), b.rows, b.bytes, b.reason, b.new_files(request.target_size)) for b in bins
     ]
     infos = target.files.infos
     return CompactPlan(
@@ -132,10 +131,6 @@ def plan(engine: Engine, location: Location, request: CompactRequest) -> Compact
         rows=target.rows,
         bins=tuple(planned),
     )
-
-
-def _new_files(chosen: Bin, request: CompactRequest) -> int:
-    return max(1, round(chosen.bytes / request.target_size))
 
 
 def _target(engine: Engine, location: Location, request: CompactRequest) -> tuple[Target, CompactRequest]:
@@ -160,7 +155,7 @@ def _next_bins(
         commits.before = len(infos), sum(info.size for info in infos)
     limit = max(_COMMIT_BYTES, _FILES_PER_TASK * engine.parallelism * request.target_size)
     chosen: list[Bin] = []
-    candidates = _choose(engine, location, target, request, commits)
+    candidates = _choose(location, target, request, commits)
     for candidate in candidates:
         if chosen and not request.undoable and sum(c.bytes for c in chosen) + candidate.bytes > limit:
             break
@@ -168,9 +163,7 @@ def _next_bins(
     return chosen, sum(candidate.bytes for candidate in candidates)
 
 
-def _choose(
-    engine: Engine, location: Location, target: Target, request: CompactRequest, commits: _Commits | None
-) -> list[Bin]:
+def _choose(location: Location, target: Target, request: CompactRequest, commits: _Commits | None) -> list[Bin]:
     files = _in_partitions(target, request.partitions)
     written = set[str]() if commits is None else commits.written
     if commits is not None and commits.known is not None:
@@ -286,8 +279,8 @@ def _count(commits: _Commits, joined: Sequence[Joined], removed: Sequence[FileIn
 
 
 def _infos_after(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> list[FileInfo]:
-    gone = {info.path for info in removed}
-    kept = [info for info in target.files.infos if info.path not in gone]
+    removed_paths = {info.path for info in removed}
+    kept = [info for info in target.files.infos if info.path not in removed_paths]
     return sorted([*kept, *(FileInfo(s.path, s.size, 0) for s in staged)], key=lambda info: info.path)
 
 

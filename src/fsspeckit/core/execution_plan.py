@@ -19,6 +19,7 @@ from fsspeckit.core.match.filters import RowFilter
 from fsspeckit.core.match.hits import MatchResult
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import (
+    REFUSE_SCHEMA_CHANGES,
     Footer,
     Match,
     MergeStrategy,
@@ -36,41 +37,47 @@ from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.validate import RowOrder
 
 
+@dataclass(frozen=True, kw_only=True)
+class CommonRequest:
+    """The checked arguments that merges and plain writes have in common."""
+
+    partition_columns: tuple[str, ...] | None = None
+    options: WriteOptions = field(default_factory=WriteOptions)
+    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
+    partition_timezone: str | None = None
+    source_timezone: str | None = None
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
+    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
+    max_removed_rows: int | None = None
+    """Refuse a merge or a write that removes more rows."""
+    undoable: bool = False
+    lock_timeout: float = defaults.LOCK_TIMEOUT
+    on_progress: OnProgress | None = None
+
+
 @dataclass(frozen=True)
-class Request:
+class Request(CommonRequest):
     """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
 
     `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts. `must_exist` refuses
-    a target without data files, and `max_removed_rows` a merge that deletes more rows. `small_files`: new rows make new
-    files, or are appended to small ones.
+    a target without data files. `small_files`: new rows make new files, or are appended to small ones.
     """
 
     strategy: MergeStrategy
     key_columns: tuple[str, ...]
-    partition_columns: tuple[str, ...] | None = None
     rewrite_mode: Literal["full", "incremental"] = "incremental"
     dedup_order_by: tuple[str, ...] = ()
-    options: WriteOptions = field(default_factory=WriteOptions)
     replace: Replace | None = None
-    lock_timeout: float = defaults.LOCK_TIMEOUT
     batch: Batch | None = None
-    partition_timezone: str | None = None
-    source_timezone: str | None = None
     rows: RowOptions = field(default_factory=RowOptions)
     latest: bool = False
     delete_missing: Literal["all", "partitions"] | None = None
     on_move: Literal["refuse", "move"] = "refuse"
     filters: Any = None
     must_exist: bool = False
-    max_removed_rows: int | None = None
-    undoable: bool = False
     commit_log: str | None = None
     """A file that gets one JSON line per commit."""
-    max_lengths: Mapping[str, int] = field(default_factory=dict)
-    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
-    schema: SchemaChanges = field(default_factory=SchemaChanges)
     small_files: Literal["new", "append"] = "new"
-    on_progress: OnProgress | None = None
     compare: bool = False
     """A plan reads the matched rows too, and says which change."""
 
@@ -135,7 +142,9 @@ class ExecutionPlan:
 
     @cached_property
     def counts(self) -> Counts:
-        missing = None if self.request.actions.replaces_target else self._missing_in_scope
+        missing = None
+        if not self.request.actions.replaces_target:
+            missing = sum(sum(self.missing_rows(number).values()) for number in self._files_with_missing_rows)
         return self.request.actions.counts(
             source_rows=self.profile.write_rows,
             target_rows=self.target.rows,
@@ -144,10 +153,6 @@ class ExecutionPlan:
             moved=self.match.moved,
             missing=missing,
         )
-
-    @property
-    def _missing_in_scope(self) -> int:
-        return sum(sum(self.missing_rows(number).values()) for number in self._files_with_missing_rows)
 
     @cached_property
     def _files_with_missing_rows(self) -> frozenset[int]:

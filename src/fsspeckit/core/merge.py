@@ -45,7 +45,7 @@ from fsspeckit.core.dataset.target import (
 )
 from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
+from fsspeckit.core.execution_plan import CommonRequest, ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.key_map import map_column, map_of_result
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
@@ -55,7 +55,6 @@ from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
-    REFUSE_SCHEMA_CHANGES,
     FileInfo,
     Footer,
     Match,
@@ -64,7 +63,6 @@ from fsspeckit.core.model import (
     Rewritten,
     RowOptions,
     Scan,
-    SchemaChanges,
     Shape,
     Staged,
     Target,
@@ -177,8 +175,8 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
                 if not staged and planned.keeps_no_file:
                     staged = files.write_empty(location, planned.folder_of_empty_file)
                 session.stage(sorted({posixpath.dirname(footer.path) for footer in planned.rewritten}))
-                columns, added, how = planned.columns, planned.added, replacing(engine, location)
-                rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, how)
+                columns, added, replace_mode = planned.columns, planned.added, replacing(engine, location)
+                rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, replace_mode)
                 progress.enter("sync")
                 if staged:
                     session.sync_staging()
@@ -218,9 +216,7 @@ def _planned_write(
             target, overwritten_rows = overwritten_target(location, opened.schema, request.partition_columns)
         elif engine.ignores_case and target.schema is not None:
             request = request.renamed(partial(in_target_case, target))
-        zones = request.partition_timezone, request.source_timezone
-        shape = _shape(engine, target, opened, (), *zones, schema=request.schema)
-        shape = replace(shape, max_lengths=request.max_lengths)
+        shape = _shape(engine, request, target, opened)
         spool = opened.spool(shape, scratch, engine.progress)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
@@ -271,13 +267,11 @@ def _spooled(
 ) -> Iterator[Spool]:
     """The source's rows in the target's shape, until the block ends. A delete by filters has no source rows."""
     with contextlib.closing(_open(engine, source, target)) as opened:
-        zones = request.partition_timezone, request.source_timezone
         if request.filters is not None:
-            shape = _in_timezone(engine, shape_of_target(target), request.partition_timezone)
+            shape = _in_timezone(engine, request, shape_of_target(target))
         else:
             options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
-            shape = _shape(engine, target, opened, request.key_columns, *zones, options, request.schema)
-            shape = replace(shape, max_lengths=request.max_lengths)
+            shape = _shape(engine, request, target, opened, request.key_columns, options)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
         spool = opened.spool(shape, scratch, engine.progress)
@@ -287,26 +281,24 @@ def _spooled(
 
 def _shape(
     engine: Engine,
+    request: CommonRequest,
     target: Target,
     source: Source,
-    key_columns: Sequence[str],
-    partition_timezone: str | None,
-    source_timezone: str | None,
+    key_columns: Sequence[str] = (),
     options: RowOptions = DEFAULT_ROW_OPTIONS,
-    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES,
 ) -> Shape:
     """The columns of the merge. The engine gives the default time zones."""
 
     def zone_of_source() -> str | None:
-        zone = source_timezone or engine.source_timezone
+        zone = request.source_timezone or engine.source_timezone
         return None if zone is None else timezone(zone, "source_timezone")
 
-    shape = shape_of(target, source.schema, key_columns, zone_of_source, options, evolves=schema.evolve)
-    return _in_timezone(engine, shape, partition_timezone)
+    shape = shape_of(target, source.schema, key_columns, zone_of_source, options, evolves=request.schema.evolve)
+    return _in_timezone(engine, request, replace(shape, max_lengths=request.max_lengths))
 
 
-def _in_timezone(engine: Engine, shape: Shape, partition_timezone: str | None) -> Shape:
-    return in_timezone(shape, lambda: partition_timezone or engine.partition_timezone)
+def _in_timezone(engine: Engine, request: CommonRequest, shape: Shape) -> Shape:
+    return in_timezone(shape, lambda: request.partition_timezone or engine.partition_timezone)
 
 
 def _scratch(session: Session) -> Scratch:
@@ -329,7 +321,8 @@ def _plan(engine: Engine, location: Location, spool: Spool, target: Target, requ
             spool = one_row_per_key(engine, spool, order)
             key_set = stack.enter_context(engine.keys(spool, actions))
             profile = profile_of(spool, key_set)
-        validate.source(profile, shape.keys)
+            validate.no_null_keys(profile.null_keys)
+        validate.no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, shape.keys)
         validate.rows_to_write(target, shape, profile, request.rows, evolves=request.schema.evolve)
         validate.missing_rows(actions, target, shape, profile)
         whole = files_with_missing_rows(actions, target, shape, profile)

@@ -46,10 +46,10 @@ def write_changes(
         if not spool.rows:
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    how = replacing(engine, location, request.replace)
+    replace = replacing(engine, location, request.replace)
     if request.schema.evolve:
         check_free_space(location, staging, [*touched, *planned.brought_along])
-    jobs = _jobs(planned, files, how)
+    jobs = _jobs(planned, files, replace)
     rewritten = rewrite_files(engine, location, planned.shape, spool, planned.matched, jobs)
     written = {job.footer.path for job in jobs}
     rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
@@ -66,12 +66,12 @@ def write_changes(
     if done or inserted or planned.evolves_all:
         retyped, added = planned.retyped, planned.added_to_all
         others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
-        rewritten += retype(engine, location, spool, files, others, retyped, added, how)
+        rewritten += retype(engine, location, spool, files, others, retyped, added, replace)
     if done and not inserted and not any(r.staged for r in rewritten):
         copied = ledger.file_to_copy([f for f in planned.target.files if f.path not in done], files.ledger)
         if copied is not None:  # no file would record what streams have committed
             session.stage([posixpath.dirname(copied.path)])
-            rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, how)
+            rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, replace)
     return rewritten, inserted
 
 
@@ -104,7 +104,7 @@ def _append_to(planned: ExecutionPlan, files: NewFiles, changed: Container[str])
     return files_to_append_to(planned.target, files, changed) if few else {}
 
 
-def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
+def _jobs(planned: ExecutionPlan, files: NewFiles, replace: Replace) -> list[Job]:
     """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
     emptied = planned.emptied
     keeps_no_file = len(emptied) == len(planned.target.files) and not planned.counts.new_rows
@@ -112,17 +112,17 @@ def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
     if keeps_no_file:  # PyArrow cannot read a data set whose only partition value is null
         kept = min(planned.touched_numbers, key=lambda n: None in planned.target.files[n].partition.values())
     numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
-    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
+    return [_job(planned, files, replace, number, n, n == kept) for number, n in enumerate(numbers)]
 
 
-def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
+def _job(planned: ExecutionPlan, files: NewFiles, replace: Replace, number: int, file: int, keep_empty: bool) -> Job:
     request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
     return Job(
         footer,
         changed_groups=tuple(changed),
         staging=files.staging,
         staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else new_name(footer.path),
+        path=footer.path if replace == "in_place" else new_name(footer.path),
         template=files.template,
         as_new_files=files.options if request.rewrite_mode == "full" else None,
         ledger=files.ledger,
@@ -156,7 +156,7 @@ def retype(
     footers: Sequence[Footer],
     columns: frozenset[str],
     added: Mapping[str, Footer | None],
-    how: Replace,
+    replace: Replace,
 ) -> list[Rewritten]:
     """Rewrite files with the common type of some columns, and with columns that they lack; no row changes."""
     jobs = [
@@ -165,12 +165,12 @@ def retype(
             changed_groups=(),
             staging=files.staging,
             staged=f"type-{number:05d}",
-            path=footer.path if how == "in_place" else new_name(footer.path),
+            path=footer.path if replace == "in_place" else new_name(footer.path),
             template=files.template,
             ledger=files.ledger,
             retyped=columns,
             added=added,
-            only_types=True,
+            keeps_rows=True,
         )
         for number, footer in enumerate(footers)
     ]

@@ -277,7 +277,7 @@ def _staged(file: OpenFile, rows: int, size: int, changed_rows: int) -> Rewritte
         disk.storage.copy_mode(file.location.at(file.path), job.staged_path)
     receipt = receipt_of(file.location.storage, job.staged_path, rows)
     staged = Staged(job.staged, job.path, rows, size, file.path, receipt)
-    return Rewritten(file.path, (staged,), only_types=job.only_types, changed=changed_rows)
+    return Rewritten(file.path, (staged,), keeps_rows=job.keeps_rows, changed=changed_rows)
 
 
 def _removed(file: OpenFile) -> Rewritten:

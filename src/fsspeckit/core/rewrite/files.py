@@ -225,11 +225,11 @@ class _GroupHits:
         if missing_from is not None:
             removed = np.ones(missing_from, dtype=bool)
             removed[self.positions[~deleted]] = False
-            gone = np.flatnonzero(removed)
+            removed_positions = np.flatnonzero(removed)
         else:
-            gone = self.positions[deleted]
+            removed_positions = self.positions[deleted]
         rows = self.rows if updated.all() else self.rows.filter(pa.array(updated))
-        return RowGroupChange(self.positions[updated], rows, gone)
+        return RowGroupChange(self.positions[updated], rows, removed_positions)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from pyarrow import types as t
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Target
@@ -104,6 +105,15 @@ def check_case_insensitive_names(names: Sequence[str]) -> None:
             f"The source has columns that differ only in case, {ambiguous}; Spark could not read them. Rename them, or "
             "set spark.sql.caseSensitive."
         )
+
+
+def check_storable(name: str, dtype: pa.DataType) -> None:
+    """Refuse binary and list types of fixed size 0: Parquet cannot store the former, readers fail on the latter."""
+    empty_binary = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if empty_binary or (t.is_fixed_size_list(dtype) and not dtype.list_size):
+        raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
+    for i in range(dtype.num_fields):
+        check_storable(name, dtype.field(i).type)
 
 
 def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
