@@ -26,18 +26,25 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
     check_form(mode, options.get("partitions"))
     return WriteRequest(
         mode=mode,
-        partition_columns=partition_argument(partition_columns, options.get("partition_by")),
         partitions=options.get("partitions"),
-        max_removed_rows=row_limit(options),
-        options=layout(options),
-        lock_timeout=timeout(options),
-        partition_timezone=zone(options, "partition_timezone"),
-        source_timezone=zone(options, "source_timezone"),
-        undoable=flag("undoable", options),
-        on_progress=progress_callback(options),
-        max_lengths=options.get("max_lengths") or {},
         schema=schema_changes(options, "mode='overwrite'" if mode == "overwrite" else None),
+        **common_arguments(partition_columns, options),
     )
+
+
+def common_arguments(partition_columns: Columns | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `CommonRequest` but `schema`."""
+    return {
+        "partition_columns": partition_argument(partition_columns, options.get("partition_by")),
+        "options": layout(options),
+        "partition_timezone": zone(options, "partition_timezone"),
+        "source_timezone": zone(options, "source_timezone"),
+        "max_lengths": options.get("max_lengths") or {},
+        "max_removed_rows": row_limit(options),
+        "undoable": flag("undoable", options),
+        "lock_timeout": timeout(options),
+        "on_progress": progress_callback(options),
+    }
 
 
 def schema_changes(

@@ -30,18 +30,13 @@ from fsspeckit.core.reports import (
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.arguments import (
     check_used,
+    common_arguments,
     compact_request,
     file_name,
     flag,
-    layout,
-    partition_argument,
-    progress_callback,
-    row_limit,
     schema_changes,
     small_files,
-    timeout,
     write_request,
-    zone,
 )
 from fsspeckit.datasets.inputs import Data, Path, prepared
 from fsspeckit.datasets.options import (
@@ -368,24 +363,16 @@ class DatasetIO(Generic[Frame]):
         return core.Request(
             strategy=parsed,
             key_columns=validate.key_names(key_columns),
-            partition_columns=partition_argument(partition_columns, options.get("partition_by")),
             rewrite_mode=rewrite_mode,
             dedup_order_by=dedup_order_by,
-            options=layout(options),
             replace=how,
-            lock_timeout=timeout(options),
-            on_progress=progress_callback(options),
             compare=flag("compare", options),
             batch=options.get("batch"),
             must_exist=bool(options.get("must_exist")),
-            partition_timezone=zone(options, "partition_timezone"),
-            source_timezone=zone(options, "source_timezone"),
-            max_removed_rows=row_limit(options),
-            undoable=flag("undoable", options),
-            max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
             schema=schema_changes(options, no_effect, only_columns=only_columns),
             small_files=small_files(parsed, options.get("small_files", "new")),
+            **common_arguments(partition_columns, options),
             **row_arguments(parsed, options),
         )
 
