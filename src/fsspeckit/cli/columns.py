@@ -14,6 +14,10 @@ def split_columns(ctx: click.Context, parameter: click.Parameter, values: tuple[
     return tuple(name for value in values for name in next(csv.reader([value], skipinitialspace=True), [""]))
 
 
+def list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
+
+
 def columns_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
     return list(split_columns(ctx, parameter, values)) or None
 
