@@ -30,11 +30,11 @@ def description() -> str:
 def problems(package: Path | None = None) -> list[str]:
     """What is wrong with the installation: files of both projects, or the metadata of the other one."""
     package = package or folder()
-    found = [name for name in _FOREIGN if (package / name).exists() or (package / f"{name}.py").exists()]
+    names = [name for name in _FOREIGN if (package / name).exists() or (package / f"{name}.py").exists()]
     wrong = []
-    if found:
+    if names:
         wrong.append(
-            f"{package} also has files of the project called fsspeckit on PyPI ({', '.join(found)}). Remove the folder "
+            f"{package} also has files of the project called fsspeckit on PyPI ({', '.join(names)}). Remove the folder "
             "and install again from a checkout."
         )
     others = [dist for dist in metadata.distributions(name="fsspeckit") if dist.metadata["Summary"] != SUMMARY]

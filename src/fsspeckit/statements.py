@@ -14,7 +14,13 @@ from fsspeckit.core.storage import Access
 from fsspeckit.core.suggestions import did_you_mean
 from fsspeckit.datasets.inputs import source_columns
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.options import SAID_BY_STATEMENTS, AnyMergeOptions, AnyPlanOptions, DeleteOptions, check_known
+from fsspeckit.datasets.options import (
+    ONLY_FOR_MERGES,
+    SET_BY_STATEMENTS,
+    AnyMergeOptions,
+    DeleteOptions,
+    check_known,
+)
 from fsspeckit.datasets.scan import column_names
 
 if TYPE_CHECKING:
@@ -85,8 +91,7 @@ class Call:
     def plan(self, io: DatasetIO[Any]) -> MergePlan:
         if self.verb == "delete":
             return io.plan_delete(self.target, **self.arguments)
-        unplanned = AnyMergeOptions.__optional_keys__ - AnyPlanOptions.__optional_keys__
-        planned = {name: value for name, value in self.arguments.items() if name not in unplanned}
+        planned = {name: value for name, value in self.arguments.items() if name not in ONLY_FOR_MERGES}
         return io.plan(self.data, self.target, **planned)
 
 
@@ -119,10 +124,10 @@ def call_of(statement: MergeStatement | DeleteStatement, data: Any, options: Map
 def _prepared(function: str, statement: str, arguments: Mapping[str, Any]) -> tuple[Call, DatasetIO[Any]]:
     read, options = parsed(statement), dict(arguments)
     data = _source(read, options)
-    said = [name for name in SAID_BY_STATEMENTS if name in options]
-    if said:
+    repeated = [name for name in SET_BY_STATEMENTS if name in options]
+    if repeated:
         raise ArgumentError(
-            f"The statement says {', '.join(said)} itself. Leave it out of the arguments of {function}."
+            f"The statement says {', '.join(repeated)} itself. Leave it out of the arguments of {function}."
         )
     engine, filesystem = options.pop("engine", None), options.pop("filesystem", None)
     storage_options = options.pop("storage_options", None)

@@ -11,7 +11,7 @@ import pytest
 
 import fsspeckit.cli
 
-FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources", "write_options", "columns", "version"]
+FIRST = ["__init__", "commands", "exit_codes", "options", "output", "sources", "write_options", "columns"]
 FIRST += ["compact_options", "row_options", "sql_options", "tools", "watching"]
 LIGHT = {"click", "fsspeckit", "fsspeckit.core", "fsspeckit.core.suggestions", "fsspeckit.datasets.options"}
 LIGHT |= {f"fsspeckit.cli.{name}" for name in FIRST}

@@ -23,7 +23,7 @@ from fsspeckit.core.local_engine import LocalEngine
 from fsspeckit.core.match.filter_scan import FilterScan, match_filter
 from fsspeckit.core.match.filters import RowFilter, filter_names, parse_filters
 from fsspeckit.core.model import Target
-from fsspeckit.core.rewrite.filter_changes import FilterChanges
+from fsspeckit.core.rewrite.files import FilterChanges
 from fsspeckit.core.storage import Location, locate
 from support import write_lake
 

@@ -165,7 +165,7 @@ def test_a_file_that_gets_a_ledger_keeps_its_other_bytes(path: Path, name: str, 
     ALL_FILES[name](path)
     if not copied:
         edit_footer(path, cannot_be_copied)
-    done = rewrite(path, {}, only_types=True, ledger=LEDGER, deletes=False)
+    done = rewrite(path, {}, keeps_rows=True, ledger=LEDGER, deletes=False)
     new = new_file(path)
     length = len(thrift.encode(raw_footer(path))) + 8
     assert new.read_bytes().startswith(path.read_bytes()[:-length])
@@ -174,13 +174,13 @@ def test_a_file_that_gets_a_ledger_keeps_its_other_bytes(path: Path, name: str, 
     metadata = pq.read_metadata(new)
     assert metadata.metadata == {**(pq.read_metadata(path).metadata or {}), b"fsspeckit.stream.app": b'{"batch": 3}'}
     assert (done.staged[0].rows, done.staged[0].size) == (metadata.num_rows, new.stat().st_size)
-    assert (done.only_types, done.changed, done.copied) == (True, 0, path.stat().st_size - length)
+    assert (done.keeps_rows, done.changed, done.copied) == (True, 0, path.stat().st_size - length)
 
 
 def test_a_ledger_replaces_the_one_before(path: Path) -> None:
     write(path)
-    rewrite(path, {}, only_types=True, ledger=LEDGER)
+    rewrite(path, {}, keeps_rows=True, ledger=LEDGER)
     shutil.copyfile(new_file(path), path)
-    rewrite(path, {}, only_types=True, ledger={"fsspeckit.stream.app": '{"batch": 4}'})
+    rewrite(path, {}, keeps_rows=True, ledger={"fsspeckit.stream.app": '{"batch": 4}'})
     assert pq.read_metadata(new_file(path)).metadata[b"fsspeckit.stream.app"] == b'{"batch": 4}'
     assert read_pyarrow(new_file(path)) == read_pyarrow(path)

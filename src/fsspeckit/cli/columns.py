@@ -18,6 +18,10 @@ def split_columns(ctx: click.Context, parameter: click.Parameter, values: tuple[
     return tuple(name for names in named for name in names)
 
 
+def list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
+
+
 def columns_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
     return list(split_columns(ctx, parameter, values)) or None
 

@@ -28,8 +28,7 @@ from fsspeckit.cli.options import (
 from fsspeckit.cli.output import emit, emit_json, reporting, run_facts, save_html, say
 from fsspeckit.cli.sources import find, read_sources
 from fsspeckit.cli.sql_options import SqlCommand, sql_options
-from fsspeckit.cli.tools import demo, doctor, ship
-from fsspeckit.cli.version import version_option
+from fsspeckit.cli.tools import demo, doctor, ship, version_option
 from fsspeckit.cli.watching import quiet_option, watching
 from fsspeckit.cli.write_options import WriteCommand, confirm_removal, write_options
 
@@ -51,6 +50,7 @@ def cli() -> None:
     """MERGE for plain Parquet: insert, update, upsert and delete rows by key in a directory of Parquet files."""
 
 
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
 _compare_option = click.option(
     "--compare", is_flag=True, help="With the plan: also read the matched rows, and show which of them would change."
 )
@@ -58,7 +58,7 @@ _compare_option = click.option(
 
 @cli.command(short_help="Merge files into a data set.")
 @merge_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+@_dry_run_option
 @_compare_option
 def merge(command: MergeCommand, dry_run: bool, compare: bool) -> None:
     """Merge SOURCE into the data set TARGET.
@@ -105,7 +105,7 @@ def _plan(command: MergeCommand, compare: bool) -> None:
 
 @cli.command(short_help="Delete rows by key or by condition.")
 @delete_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+@_dry_run_option
 def delete(command: DeleteCommand, dry_run: bool) -> None:
     """Delete rows from the data set TARGET, by the keys in a file or by a condition."""
     arguments, io, started = command.arguments(), command.dataset_io(), time.perf_counter()
@@ -126,7 +126,7 @@ def _run(command: Command, done: str, started: float, work: Callable[[OnProgress
 
 @cli.command(short_help="Run a MERGE or DELETE statement.")
 @sql_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+@_dry_run_option
 def sql(command: SqlCommand, dry_run: bool) -> None:
     """Run STATEMENT, a MERGE INTO or DELETE FROM a data set that exists.
 
@@ -144,7 +144,7 @@ def sql(command: SqlCommand, dry_run: bool) -> None:
 
 @cli.command(short_help="Append rows, or replace all rows or those of some partitions.")
 @write_options
-@click.option("--dry-run", is_flag=True, help="Show what would happen, but change nothing.")
+@_dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask before rows of the target are removed.")
 def write(command: WriteCommand, dry_run: bool, yes: bool) -> None:
     """Write SOURCE into the data set TARGET as new files.

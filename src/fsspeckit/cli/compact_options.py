@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fsspeckit.cli.columns import list_or_none
 from fsspeckit.cli.options import (
     ENGINE_OPTIONS,
     REPORT_OPTIONS,
@@ -45,7 +46,7 @@ _OPTIONS = [
         "--sort-by",
         metavar="COLUMN",
         multiple=True,
-        callback=lambda context, parameter, values: list(values) or None,
+        callback=list_or_none,
         help="Sort the rows of each partition by this column. May be repeated.",
     ),
     click.option(

@@ -161,8 +161,8 @@ def _java() -> Check:
     fix = "Install Java 17 or newer, and set JAVA_HOME to its folder."
     if program is None or not os.access(program, os.X_OK):
         return Check("Java", "problem", "not found" if program is None else f"{program} is not a program", fix)
-    said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
     if version is None:
         return Check("Java", "problem", f"{program} does not print its version", fix)
     found = f"{version[0].partition(' ')[2].strip(chr(34))}, {program}"

@@ -69,12 +69,12 @@ class Commands(click.Group):
             ctx.exit(code)
 
 
-def _emit_error(ctx: click.Context, kind: str, message: str, code: int) -> None:
+def _emit_error(ctx: click.Context, error_type: str, message: str, code: int) -> None:
     """With `--json`, print the error as a document, too. Standard error has it as a line in any case."""
     if not ctx.meta.get(_JSON):
         return
     with contextlib.suppress(OSError):
-        error = {"type": kind, "message": " ".join(message.split()), "exit_code": code}
+        error = {"type": error_type, "message": " ".join(message.split()), "exit_code": code}
         emit_json({"error": error, **run_facts()})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_args
@@ -93,9 +93,13 @@ def open_engine(
     return dataset_io("spark", spark=start_session(master, dict(conf or {})), **options)
 
 
-def _pair(setting: str) -> tuple[str, str]:
-    name, _, value = setting.partition("=")
-    return name, value
+def wrong_pair(values: Sequence[str]) -> str | None:
+    """The first value that is not of the form key=value."""
+    return next((value for value in values if "=" not in value.strip("=")), None)
+
+
+def pairs(values: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (text.partition("=") for text in values)}
 
 
 def check_java() -> None:
@@ -108,17 +112,17 @@ def check_java() -> None:
 
 
 def _spark_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value.strip("="):
-            raise click.BadParameter(f"{value!r} is not of the form key=value.")
-    return dict(_pair(value) for value in values)
+    wrong = wrong_pair(values)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is not of the form key=value.")
+    return pairs(values)
 
 
 def _storage_options(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """The message shows no value, because it may be a secret."""
-    if any("=" not in value.strip("=") for value in values):
+    if wrong_pair(values) is not None:
         raise click.BadParameter("give it as key=value, e.g. region=eu-west-1.")
-    return dict(_pair(value) for value in values)
+    return pairs(values)
 
 
 storage_option = click.option(
@@ -345,7 +349,7 @@ def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gathered(
-    command: Callable[..., Any], kind: type[Any], option_type: Any, skip: Collection[str] = ()
+    command: Callable[..., Any], command_type: type[Any], option_type: Any, skip: Collection[str] = ()
 ) -> Callable[..., Any]:
     """Gather the parameters of a command into one `kind`; those of `option_type`, without `skip`, are its options."""
 
@@ -354,8 +358,8 @@ def gathered(
         names = sorted(option_type.__optional_keys__ & parameters.keys() - set(skip))
         options = {name: value for name in names if (value := parameters.pop(name)) is not None}
         arguments = {
-            name: parameters.pop(name) for name in sorted(kind.__dataclass_fields__.keys() & parameters.keys())
+            name: parameters.pop(name) for name in sorted(command_type.__dataclass_fields__.keys() & parameters.keys())
         }
-        return command(kind(options=options, **arguments), **parameters)
+        return command(command_type(options=options, **arguments), **parameters)
 
     return with_command

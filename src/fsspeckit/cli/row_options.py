@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from fsspeckit.cli.columns import columns_option
+from fsspeckit.cli.columns import columns_option, list_or_none
 
-
-def _list_or_none(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
-    return list(values) or None
-
-
+on_move_option = click.option(
+    "--on-move",
+    type=click.Choice(("refuse", "move")),
+    help="If a key is already in another partition: refuse the merge (default), or move the row.",
+)
 ROW_OPTIONS = [
     click.option(
         "--small-files",
@@ -25,7 +25,7 @@ ROW_OPTIONS = [
         "delete_values",
         metavar="VALUE",
         multiple=True,
-        callback=_list_or_none,
+        callback=list_or_none,
         help="A value of --delete-column that means delete, e.g. D. May be repeated. Not needed if the column is "
         "Boolean.",
     ),
@@ -46,11 +46,7 @@ ROW_OPTIONS = [
         help="Delete rows of TARGET whose key is not in SOURCE: all of them, or only those in partitions for which "
         "SOURCE has rows.",
     ),
-    click.option(
-        "--on-move",
-        type=click.Choice(("refuse", "move")),
-        help="If a key is already in another partition: refuse the merge (default), or move the row.",
-    ),
+    on_move_option,
 ]
 SCHEMA_OPTIONS = [
     click.option(

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fsspeckit.cli.options import ENGINE_OPTIONS, REPORT_OPTIONS, REWRITE_OPTIONS, Command, add_options, gathered
-from fsspeckit.cli.row_options import SCHEMA_OPTIONS
+from fsspeckit.cli.options import (
+    ENGINE_OPTIONS,
+    REPORT_OPTIONS,
+    REWRITE_OPTIONS,
+    Command,
+    add_options,
+    gathered,
+    pairs,
+    wrong_pair,
+)
+from fsspeckit.cli.row_options import SCHEMA_OPTIONS, on_move_option
 from fsspeckit.cli.sources import read_sources
 from fsspeckit.datasets.options import DeleteOptions, MergeOptions
 
@@ -68,10 +77,10 @@ class SqlCommand(Command):
 
 
 def _named_sources(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value.strip("="):
-            raise click.BadParameter(f"{value!r} is not of the form NAME=FILE.")
-    return {name: file for name, _, file in (value.partition("=") for value in values)}
+    wrong = wrong_pair(values)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is not of the form NAME=FILE.")
+    return pairs(values)
 
 
 _OPTIONS = [
@@ -92,11 +101,7 @@ _OPTIONS = [
         type=click.Choice(("refuse", "latest")),
         help="If the source has several rows for one key: refuse them (default), or keep the latest by the sequence.",
     ),
-    click.option(
-        "--on-move",
-        type=click.Choice(("refuse", "move")),
-        help="If a key is already in another partition: refuse the merge (default), or move the row.",
-    ),
+    on_move_option,
     *SCHEMA_OPTIONS,
     *ENGINE_OPTIONS,
     *REWRITE_OPTIONS,

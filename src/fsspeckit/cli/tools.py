@@ -1,4 +1,4 @@
-"""Commands about the installation: build the zip for executors, show a sample, check what works."""
+"""Commands about the installation: its version, build the zip for executors, show a sample, check what works."""
 
 from __future__ import annotations
 
@@ -7,6 +7,28 @@ from typing import Any
 import click
 
 from fsspeckit.cli.options import ENGINES, json_option
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from fsspeckit import installation
+    from fsspeckit.cli.output import say
+
+    click.echo(installation.description())
+    for problem in installation.problems():
+        say("Warning", problem)
+    ctx.exit()
+
+
+version_option = click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and where it is installed.",
+)
 
 
 @click.command(short_help="Build the zip for Spark executors.")

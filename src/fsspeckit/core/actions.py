@@ -87,6 +87,11 @@ class Counts:
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)
 
+    @property
+    def new_rows(self) -> int:
+        """The source rows that go to new files."""
+        return self.inserted + self.moved
+
 
 @dataclass(frozen=True, slots=True)
 class Actions:

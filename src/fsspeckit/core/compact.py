@@ -34,8 +34,9 @@ from fsspeckit.core.rewrite.sort_files import check_sortable, rows_are_sorted
 from fsspeckit.core.rows.exchange import Step
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values.schema import in_target_case
+from fsspeckit.core.write_changes import read_staged
 
-# A commit replaces about so many bytes, and at least a few files for each task.
+# A commit replaces about this many bytes, and at least a few files for each task.
 _COMMIT_BYTES = 1 << 30
 _FILES_PER_TASK = 2
 # While a row group is encoded, memory holds its rows, perhaps twice, and its bytes.
@@ -118,10 +119,9 @@ def plan(engine: Engine, location: Location, request: CompactRequest) -> Compact
     title = f"plan of the compaction of {location.shown}"
     with Progress.of(title, "footers", request.on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
-        bins = _choose(engine, location, target, request, None)
+        bins = _choose(location, target, request, None)
     planned = [
-        BinPlan(chosen.folder, len(chosen.files), chosen.rows, chosen.bytes, chosen.reason, _new_files(chosen, request))
-        for chosen in bins
+        BinPlan(b.folder, len(b.files), b.rows, b.bytes, b.reason, b.new_files(request.target_size)) for b in bins
     ]
     infos = target.files.infos
     return CompactPlan(
@@ -131,10 +131,6 @@ def plan(engine: Engine, location: Location, request: CompactRequest) -> Compact
         rows=target.rows,
         bins=tuple(planned),
     )
-
-
-def _new_files(chosen: Bin, request: CompactRequest) -> int:
-    return max(1, round(chosen.bytes / request.target_size))
 
 
 def _target(engine: Engine, location: Location, request: CompactRequest) -> tuple[Target, CompactRequest]:
@@ -159,7 +155,7 @@ def _next_bins(
         commits.before = len(infos), sum(info.size for info in infos)
     limit = max(_COMMIT_BYTES, _FILES_PER_TASK * engine.parallelism * request.target_size)
     chosen: list[Bin] = []
-    candidates = _choose(engine, location, target, request, commits)
+    candidates = _choose(location, target, request, commits)
     for candidate in candidates:
         if chosen and not request.undoable and sum(c.bytes for c in chosen) + candidate.bytes > limit:
             break
@@ -167,9 +163,7 @@ def _next_bins(
     return chosen, sum(candidate.bytes for candidate in candidates)
 
 
-def _choose(
-    engine: Engine, location: Location, target: Target, request: CompactRequest, commits: _Commits | None
-) -> list[Bin]:
+def _choose(location: Location, target: Target, request: CompactRequest, commits: _Commits | None) -> list[Bin]:
     files = _in_partitions(target, request.partitions)
     written = set[str]() if commits is None else commits.written
     if commits is not None and commits.known is not None:
@@ -261,14 +255,11 @@ def _weight(job: JoinJob) -> int:
 
 def _check(engine: Engine, location: Location, session: Session, bins: Sequence[Bin], joined: Sequence[Joined]) -> None:
     """Check before the commit that every bin has as many rows as before, in the footers of the staged files."""
-    readable = [s for files in joined for s in files.staged if s.receipt is None]
-    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
     staging = replace(location, root=session.stage(()))
-    rows = {f.path: f.rows for f in engine.footers(staging, infos, ())} if infos else {}
-    wrong = [s for s in readable if rows[s.staged] != s.rows]
+    _, all_rows_written = read_staged(engine, staging, [s for files in joined for s in files.staged])
     for chosen, files in zip(bins, joined, strict=True):
         counted = sum(s.rows for s in files.staged)
-        if wrong or counted != chosen.rows:
+        if not all_rows_written or counted != chosen.rows:
             raise DatasetMergeError(
                 f"Row counts do not add up: {chosen.rows} rows would become {counted}. This is a bug in fsspeckit; "
                 "nothing was changed.",
@@ -288,8 +279,8 @@ def _count(commits: _Commits, joined: Sequence[Joined], removed: Sequence[FileIn
 
 
 def _infos_after(target: Target, staged: Sequence[Staged], removed: Sequence[FileInfo]) -> list[FileInfo]:
-    gone = {info.path for info in removed}
-    kept = [info for info in target.files.infos if info.path not in gone]
+    removed_paths = {info.path for info in removed}
+    kept = [info for info in target.files.infos if info.path not in removed_paths]
     return sorted([*kept, *(FileInfo(s.path, s.size, 0) for s in staged)], key=lambda info: info.path)
 
 

@@ -7,7 +7,7 @@ COMPRESSION = "snappy"
 CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 MAX_ROWS_PER_FILE = 5_000_000
 ROW_GROUP_SIZE = 500_000
-# A row group of new rows ends with fewer rows if they have so many bytes in memory, unless its size is given.
+# Unless the caller names a row group size, a row group of new rows has at most this many bytes in memory.
 ROW_GROUP_BYTES = 256 << 20
 # New files take the row-group size of the data set within these bounds: fewer rows are rarely a choice, and a writer
 # holds the rows of one row group in memory.

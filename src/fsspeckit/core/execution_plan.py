@@ -17,8 +17,10 @@ from fsspeckit.core.dataset.ledger import Batch, file_to_copy, with_batch
 from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.match.filters import RowFilter
+from fsspeckit.core.match.hits import MatchResult
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import (
+    REFUSE_SCHEMA_CHANGES,
     Footer,
     Match,
     MergeStrategy,
@@ -32,52 +34,57 @@ from fsspeckit.core.model import (
 )
 from fsspeckit.core.parallel import cached_property
 from fsspeckit.core.progress import OnProgress
+from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.validate import RowOrder
 
 
+@dataclass(frozen=True, kw_only=True)
+class CommonRequest:
+    """The checked arguments that merges and plain writes have in common."""
+
+    partition_columns: tuple[str, ...] | None = None
+    options: WriteOptions = field(default_factory=WriteOptions)
+    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
+    partition_timezone: str | None = None
+    source_timezone: str | None = None
+    max_lengths: Mapping[str, int] = field(default_factory=dict)
+    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
+    max_removed_rows: int | None = None
+    """Refuse a merge or a write that removes more rows."""
+    undoable: bool = False
+    lock_timeout: float = defaults.LOCK_TIMEOUT
+    on_progress: OnProgress | None = None
+
+
 @dataclass(frozen=True)
-class Request:
+class Request(CommonRequest):
     """The checked arguments of a merge. With `filters`, the rows that they select are deleted, and there is no source.
 
     `latest`: of several source rows with the same key, the greatest by `rows.sequence_by` counts. `must_exist` refuses
-    a target without data files, and `max_removed_rows` a merge that deletes more rows. `small_files`: new rows make new
-    files, or are appended to small ones.
+    a target without data files. `small_files`: new rows make new files, or are appended to small ones.
     """
 
     strategy: MergeStrategy
     key_columns: tuple[str, ...]
-    partition_columns: tuple[str, ...] | None = None
     rewrite_mode: Literal["full", "incremental"] = "incremental"
     dedup_order_by: tuple[str, ...] = ()
-    options: WriteOptions = field(default_factory=WriteOptions)
     replace: Replace | None = None
-    lock_timeout: float = defaults.LOCK_TIMEOUT
     batch: Batch | None = None
-    partition_timezone: str | None = None
-    source_timezone: str | None = None
     rows: RowOptions = field(default_factory=RowOptions)
     latest: bool = False
     delete_missing: Literal["all", "partitions"] | None = None
     on_move: Literal["refuse", "move"] = "refuse"
     filters: Any = None
     must_exist: bool = False
-    max_removed_rows: int | None = None
-    undoable: bool = False
     commit_log: str | None = None
     """A file that gets one JSON line per commit."""
-    max_lengths: Mapping[str, int] = field(default_factory=dict)
-    """The longest text of columns, by their name in lower case: the types `varchar(n)` of a catalog."""
-    schema: SchemaChanges = field(default_factory=SchemaChanges)
     small_files: Literal["new", "append"] = "new"
-    on_progress: OnProgress | None = None
     compare: bool = False
     """A plan reads the matched rows too, and says which change."""
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> Request:
         """With the columns of the target in its own spelling."""
         rows = self.rows
-        some = (None if names is None else names_of(names) for names in (rows.update_columns, rows.exclude_columns))
-        update_columns, exclude_columns = some
         return replace(
             self,
             key_columns=names_of(self.key_columns),
@@ -85,8 +92,8 @@ class Request:
             rows=replace(
                 rows,
                 sequence_by=names_of(rows.sequence_by),
-                update_columns=update_columns,
-                exclude_columns=exclude_columns,
+                update_columns=None if rows.update_columns is None else names_of(rows.update_columns),
+                exclude_columns=None if rows.exclude_columns is None else names_of(rows.exclude_columns),
             ),
         )
 
@@ -123,14 +130,22 @@ class ExecutionPlan:
     target: Target
     shape: Shape
     source_rows: int
+    spool: Spool
+    """The source, perhaps reduced to one row per key; `source_rows` counts its rows before that."""
     profile: Profile
     pruned: Sequence[Pruned]
-    match: Match
+    matched: MatchResult
     row_filter: RowFilter | None = None
+
+    @property
+    def match(self) -> Match:
+        return self.matched.match
 
     @cached_property
     def counts(self) -> Counts:
-        missing = None if self.request.actions.replaces_target else self._missing_in_scope
+        missing = None
+        if not self.request.actions.replaces_target:
+            missing = sum(sum(self.missing_rows(number).values()) for number in self._files_with_missing_rows)
         return self.request.actions.counts(
             source_rows=self.profile.write_rows,
             target_rows=self.target.rows,
@@ -139,10 +154,6 @@ class ExecutionPlan:
             moved=self.match.moved,
             missing=missing,
         )
-
-    @property
-    def _missing_in_scope(self) -> int:
-        return sum(sum(self.missing_rows(number).values()) for number in self._files_with_missing_rows)
 
     @cached_property
     def _files_with_missing_rows(self) -> frozenset[int]:
@@ -205,7 +216,7 @@ class ExecutionPlan:
     @property
     def _writes_rows(self) -> bool:
         """Does a row of the source get into a file? Only then the schema changes."""
-        return bool(self.counts.inserted or self.counts.updated or self.counts.moved)
+        return bool(self.counts.new_rows or self.counts.updated)
 
     @property
     def new_columns(self) -> tuple[str, ...]:
@@ -236,8 +247,7 @@ class ExecutionPlan:
             return {**columns_that_files_lack(self.target, self.shape), **dict.fromkeys(self.new_columns)}
         rewritten = {footer.path for footer in self.touched}
         partitioned = bool(self.shape.partitions)
-        new_files = self.counts.inserted or self.counts.moved
-        inserted = (self.profile.partitions if partitioned else {()}) if new_files else ()
+        inserted = (self.profile.partitions if partitioned else {()}) if self.counts.new_rows else ()
         partitions = partial(partition_map, self.target, self.shape)
         return columns_to_add(self.target, self.shape, rewritten, inserted, partitions)
 
@@ -251,8 +261,8 @@ class ExecutionPlan:
     @cached_property
     def copied(self) -> Footer | None:
         """The file that is copied to keep the records of streams, because files are removed and none is written."""
-        new_files = self.counts.inserted or self.counts.moved
-        if not self.emptied or new_files or len(self.touched_numbers) > len(self.emptied) or self.brought_along:
+        files_stay = len(self.touched_numbers) > len(self.emptied)
+        if not self.emptied or self.counts.new_rows or files_stay or self.brought_along:
             return None
         left = [footer for footer in self.target.files if footer.path not in self.emptied]
         return file_to_copy(left, with_batch(self.target.ledger, self.request.batch)) if left else None

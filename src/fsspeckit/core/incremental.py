@@ -31,7 +31,6 @@ from fsspeckit.core.reports import MergeFileMetadata, MergeResult
 from fsspeckit.core.storage import Location, locate
 from fsspeckit.core.validate import column_names, key_names, no_null_keys, partitions_unmoved
 from fsspeckit.core.values import arrays, keys, python_values
-from fsspeckit.core.values.shape import comparable_type
 
 __all__ = [
     "ConservativeMembershipChecker",
@@ -266,7 +265,7 @@ def _file_shape(footer: Footer, source: pa.Table) -> Shape:
         if name not in fields and name not in in_path:
             raise ArgumentError(f"Key column {name!r} not found in {footer.path}. It has: {footer.schema.names}.")
         field = fields.get(name, source.schema.field(name))
-        fields[name] = field.with_type(comparable_type(name, source.column(name), field.type))
+        fields[name] = field.with_type(python_values.comparable_type(name, source.column(name), field.type))
     names = tuple(source.column_names)
     return Shape(pa.schema(list(fields.values())), tuple(footer.schema.names), names, tuple(in_path))
 
@@ -395,5 +394,5 @@ def validate_partition_column_immutability(
 
 def _canonical_pair(source_table: pa.Table, target_table: pa.Table, name: str) -> tuple[pa.Array, pa.Array]:
     source, target = python_values.column_of(source_table, name), python_values.column_of(target_table, name)
-    dtype = comparable_type(name, source, target.type)
+    dtype = python_values.comparable_type(name, source, target.type)
     return _canonical(source, dtype), _canonical(target, dtype)

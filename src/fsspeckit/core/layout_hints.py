@@ -41,22 +41,22 @@ def layout_hints(path: str, planned: ExecutionPlan) -> Iterator[str]:
     if share > MAX_SHARE:
         return
     files, name = len(planned.target.files), columns[0]
-    found = f"Matched rows are in {len(touched):,} of {files:,} files, {100 * share:.2g} % of their rows."
+    where = f"Matched rows are in {len(touched):,} of {files:,} files, {100 * share:.2g} % of their rows."
     when_sorted = sorted_files(touched, planned, name)
     if when_sorted is not None and 2 * when_sorted <= len(touched):
         command = f"fsspeckit compact {shlex.quote(path)} --sort-by {shlex.quote(name)}"
-        yield f"{found} Sorted by {name} they would be in about {when_sorted:,}: {command}"
+        yield f"{where} Sorted by {name} they would be in about {when_sorted:,}: {command}"
         return
     large = max(group.rows for footer in touched for group in footer.row_groups)
     encoded = sum(min(footer.rows, matched[footer.path] * SMALL_GROUP) for footer in touched)
     if large > 2 * SMALL_GROUP and 2 * encoded <= rows:
         yield (
-            f"{found} Their row groups have up to {large:,} rows. With {SMALL_GROUP:,} rows in a row group (when files "
+            f"{where} Their row groups have up to {large:,} rows. With {SMALL_GROUP:,} rows in a row group (when files "
             f"are written: row_group_size, or Spark's parquet.block.size), at most {100 * encoded / rows:.2g} % of "
             "these files would be encoded again."
         )
     elif when_sorted is not None:
-        yield f"{found} The keys are spread over all of {name}, so sorting the files by it would not help."
+        yield f"{where} The keys are spread over all of {name}, so sorting the files by it would not help."
 
 
 def sorted_files(touched: Sequence[Footer], planned: ExecutionPlan, name: str) -> int | None:
@@ -71,10 +71,10 @@ def sorted_files(touched: Sequence[Footer], planned: ExecutionPlan, name: str) -
     for numbers in by_folder.values():
         groups = [g for n in numbers for g in range(starts[n], starts[n + 1]) if files.group_rows[g]]
         lower, upper, rows = ([column[g] for g in groups] for column in (bounds[0], bounds[1], files.group_rows))
-        found = None if not intervals else _files_of_intervals(len(numbers), lower, upper, rows, intervals)
-        if found is None:
+        count = None if not intervals else _files_of_intervals(len(numbers), lower, upper, rows, intervals)
+        if count is None:
             return None
-        total += found
+        total += count
     return total
 
 
@@ -94,9 +94,9 @@ def _files_of_intervals(
         return None
     lower, upper = numbers[0 : len(ends) : 2], numbers[1 : len(ends) : 2]
     starts, stops = numbers[len(ends) :: 2], numbers[len(ends) + 1 :: 2]
-    here = (stops >= lower.min()) & (starts <= upper.max())
+    overlaps = (stops >= lower.min()) & (starts <= upper.max())
     rows = np.array(group_rows, dtype=np.float64)
-    first, last = (_rows_below(values, lower, upper, rows) for values in (starts[here], stops[here]))
+    first, last = (_rows_below(values, lower, upper, rows) for values in (starts[overlaps], stops[overlaps]))
     per_file = rows.sum() / files
     numbers_of_files = [np.minimum(places // per_file, files - 1).astype(int) for places in (first, last)]
     hit = np.zeros(files, dtype=bool)
@@ -113,8 +113,8 @@ def _rows_below(values: Numbers, lower: Numbers, upper: Numbers, rows: Numbers) 
     slopes = np.cumsum(np.concatenate([rows / width, -rows / width])[order])
     corners = corners[order]
     heights = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(corners))])
-    found: Numbers = np.clip(np.interp(values, corners, heights), 0, rows.sum())
-    return found
+    below: Numbers = np.clip(np.interp(values, corners, heights), 0, rows.sum())
+    return below
 
 
 def _as_numbers(values: Sequence[Any]) -> Numbers | None:

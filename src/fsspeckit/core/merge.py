@@ -46,17 +46,16 @@ from fsspeckit.core.dataset.target import (
 )
 from fsspeckit.core.engine import Engine, Scratch, Source, Untyped
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.execution_plan import ExecutionPlan, Request, files_with_missing_rows
+from fsspeckit.core.execution_plan import CommonRequest, ExecutionPlan, Request, files_with_missing_rows
 from fsspeckit.core.key_map import map_column, map_of_result
 from fsspeckit.core.match.filter_scan import match_filter
 from fsspeckit.core.match.filters import filter_names, parse_filters
-from fsspeckit.core.match.hits import Hits
+from fsspeckit.core.match.hits import Hits, MatchResult
 from fsspeckit.core.match.key_index import profile_of, scan_bytes
 from fsspeckit.core.match.prune import Pruned, prune
 from fsspeckit.core.merge_log import check_commit_log, finished
 from fsspeckit.core.model import (
     DEFAULT_ROW_OPTIONS,
-    REFUSE_SCHEMA_CHANGES,
     FileInfo,
     Footer,
     Match,
@@ -65,7 +64,6 @@ from fsspeckit.core.model import (
     Rewritten,
     RowOptions,
     Scan,
-    SchemaChanges,
     Shape,
     Staged,
     Target,
@@ -79,7 +77,15 @@ from fsspeckit.core.storage import Location
 from fsspeckit.core.values import keys
 from fsspeckit.core.values.schema import check_case_insensitive_names, in_target_case
 from fsspeckit.core.values.shape import shape_of, shape_of_target
-from fsspeckit.core.write_changes import check_free_space, compare_changes, replacing, retype, work_of, write_changes
+from fsspeckit.core.write_changes import (
+    check_free_space,
+    compare_changes,
+    read_staged,
+    replacing,
+    retype,
+    work_of,
+    write_changes,
+)
 from fsspeckit.core.write_plan import PlannedWrite, WriteRequest, plan_removals
 
 __all__ = ["MergeStrategy", "Request", "WriteRequest", "plan", "plan_write", "run", "write"]
@@ -99,13 +105,13 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
         if request.batch and ledger.is_replay(request.batch, target.ledger):
             return finished(engine, location, request, progress, results.unchanged(location, target, request))
         progress.enter("source")
-        with _spooled(engine, source, target, request, _scratch(session)) as pinned:
+        with _spooled(engine, source, target, request, _scratch(session)) as spooled:
             progress.enter("match")
-            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            planned = _plan(engine, location, spooled, target, request)
             validate.removed_rows(planned.counts.deleted, request.max_removed_rows)
-            progress.enter("write", *work_of(planned, spool))
+            progress.enter("write", *work_of(planned))
             with location.storage.syncing():
-                rewritten, inserted = write_changes(engine, location, spool, hits, planned, session)
+                rewritten, inserted = write_changes(engine, location, planned, session)
                 removed = _removed(planned, rewritten)
                 result = results.result(location, planned, rewritten, inserted, removed)
                 staged = [*(s for r in rewritten for s in r.staged), *inserted]
@@ -113,7 +119,8 @@ def run(engine: Engine, location: Location, source: object, request: Request) ->
                 if staged or removed:
                     progress.enter("sync")
                     session.sync_staging()
-                    footers = _check(engine, location, session.stage(()), staged, result, planned)
+                    staging = replace(location, root=session.stage(()))
+                    footers = _check(engine, staging, staged, result, planned)
         if staged or removed:
             progress.enter("commit")
             session.commit(staged, removed, target.files.infos, results.note(result) if request.undoable else None)
@@ -129,18 +136,19 @@ def plan(engine: Engine, location: Location, source: object, request: Request) -
     with Progress.of(title, "footers", on_progress) as progress, engine.running(progress) as engine:
         target, request = _target(engine, location, request)
         progress.enter("source")
-        with _spooled(engine, source, target, request, None) as pinned:
+        with _spooled(engine, source, target, request, None) as spooled:
             progress.enter("match")
-            planned, spool, hits = _plan(engine, location, pinned, target, request)
+            planned = _plan(engine, location, spooled, target, request)
             compared = None
             if request.compare:
                 touched = planned.touched
                 progress.enter("compare", len(touched), sum(footer.info.size for footer in touched))
-                compared = compare_changes(engine, location, spool, hits, planned)
-            partitions, counts, new_rows = partition_map(target, planned.shape), planned.counts, {}
+                compared = compare_changes(engine, location, planned)
+            new_rows: dict[str, int] = {}
             if not request.actions.replaces_target:
-                count = counts.inserted + counts.moved
-                new_rows = count_by_folder(engine, spool, hits, count, partitions, request.actions)
+                partitions, count = partition_map(target, planned.shape), planned.counts.new_rows
+                hits, actions = planned.matched.hits, request.actions
+                new_rows = count_by_folder(engine, planned.spool, hits, count, partitions, actions)
             return results.describe(location, planned, new_rows, compared)
 
 
@@ -168,8 +176,8 @@ def write(engine: Engine, location: Location, source: object, request: WriteRequ
                 if not staged and planned.keeps_no_file:
                     staged = files.write_empty(location, planned.folder_of_empty_file)
                 session.stage(sorted({posixpath.dirname(footer.path) for footer in planned.rewritten}))
-                columns, added, how = planned.columns, planned.added, replacing(engine, location)
-                rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, how)
+                columns, added, replace_mode = planned.columns, planned.added, replacing(engine, location)
+                rewritten = retype(engine, location, spool, files, planned.rewritten, columns, added, replace_mode)
                 progress.enter("sync")
                 if staged:
                     session.sync_staging()
@@ -209,9 +217,7 @@ def _planned_write(
             target, overwritten_rows = overwritten_target(location, opened.schema, request.partition_columns)
         elif engine.ignores_case and target.schema is not None:
             request = request.renamed(partial(in_target_case, target))
-        zones = request.partition_timezone, request.source_timezone
-        shape = _shape(engine, target, opened, (), *zones, schema=request.schema)
-        shape = replace(shape, max_lengths=request.max_lengths)
+        shape = _shape(engine, request, target, opened)
         spool = opened.spool(shape, scratch, engine.progress)
     with contextlib.closing(spool.store):
         shape = shape_of_files(target, shape, spool.columns_to_retype)
@@ -262,13 +268,11 @@ def _spooled(
 ) -> Iterator[Spool]:
     """The source's rows in the target's shape, until the block ends. A delete by filters has no source rows."""
     with contextlib.closing(_open(engine, source, target)) as opened:
-        zones = request.partition_timezone, request.source_timezone
         if request.filters is not None:
-            shape = _in_timezone(engine, shape_of_target(target), request.partition_timezone)
+            shape = _in_timezone(engine, request, shape_of_target(target))
         else:
             options = request.rows_of(opened.schema, ignores_case=engine.ignores_case)
-            shape = _shape(engine, target, opened, request.key_columns, *zones, options, request.schema)
-            shape = replace(shape, max_lengths=request.max_lengths)
+            shape = _shape(engine, request, target, opened, request.key_columns, options)
         for name in request.key_columns:
             keys.check_key_type(name, shape.schema.field(name).type)
         spool = opened.spool(shape, scratch, engine.progress)
@@ -278,36 +282,32 @@ def _spooled(
 
 def _shape(
     engine: Engine,
+    request: CommonRequest,
     target: Target,
     source: Source,
-    key_columns: Sequence[str],
-    partition_timezone: str | None,
-    source_timezone: str | None,
+    key_columns: Sequence[str] = (),
     options: RowOptions = DEFAULT_ROW_OPTIONS,
-    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES,
 ) -> Shape:
     """The columns of the merge. The engine gives the default time zones."""
 
     def zone_of_source() -> str | None:
-        zone = source_timezone or engine.source_timezone
+        zone = request.source_timezone or engine.source_timezone
         return None if zone is None else timezone(zone, "source_timezone")
 
-    shape = shape_of(target, source.schema, key_columns, zone_of_source, options, evolves=schema.evolve)
-    return _in_timezone(engine, shape, partition_timezone)
+    shape = shape_of(target, source.schema, key_columns, zone_of_source, options, evolves=request.schema.evolve)
+    return _in_timezone(engine, request, replace(shape, max_lengths=request.max_lengths))
 
 
-def _in_timezone(engine: Engine, shape: Shape, partition_timezone: str | None) -> Shape:
-    return in_timezone(shape, lambda: partition_timezone or engine.partition_timezone)
+def _in_timezone(engine: Engine, request: CommonRequest, shape: Shape) -> Shape:
+    return in_timezone(shape, lambda: request.partition_timezone or engine.partition_timezone)
 
 
 def _scratch(session: Session) -> Scratch:
     return lambda: replace(session.location, root=session.stage([""]))
 
 
-def _plan(
-    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[ExecutionPlan, Spool, Hits]:
-    """Everything before the first write. Returns the spool too: it may have been reduced to one row per key."""
+def _plan(engine: Engine, location: Location, spool: Spool, target: Target, request: Request) -> ExecutionPlan:
+    """Everything before the first write."""
     if request.filters is not None:
         return _plan_filters(engine, location, spool, target, request)
     shape, source_rows, actions, order = spool.shape, spool.rows, request.actions, request.row_order
@@ -315,14 +315,15 @@ def _plan(
     with contextlib.ExitStack() as stack:
         key_set = stack.enter_context(engine.keys(spool, actions))
         profile = profile_of(spool, key_set)
-        validate.no_null_keys(dict(profile.null_keys))
+        validate.no_null_keys(profile.null_keys)
         validate.no_null_sequence(profile.null_sequences)
         if order is not None and profile.duplicate_keys:
             stack.close()
             spool = one_row_per_key(engine, spool, order)
             key_set = stack.enter_context(engine.keys(spool, actions))
             profile = profile_of(spool, key_set)
-        validate.source(profile, shape.keys)
+            validate.no_null_keys(profile.null_keys)
+        validate.no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, shape.keys)
         validate.rows_to_write(target, shape, profile, request.rows, evolves=request.schema.evolve)
         validate.missing_rows(actions, target, shape, profile)
         whole = files_with_missing_rows(actions, target, shape, profile)
@@ -335,17 +336,15 @@ def _plan(
     validate.no_moved_keys(matched.match, actions, shape.partitions)
     validate.whole_rows(target, shape, matched.match.moved, actions)
     shape = shape_of_files(target, shape, profile.columns_to_retype)
-    planned = ExecutionPlan(request, target, shape, source_rows, profile, pruned, matched.match)
+    planned = ExecutionPlan(request, target, shape, source_rows, spool, profile, pruned, matched)
     validate.rows_to_insert(planned.counts.inserted, shape)
     if request.schema.evolve:
         validate.types_unchanged(target, shape, request.schema)
         validate.bytes_to_rewrite([footer.info.size for footer in planned.brought_along], request.schema)
-    return planned, spool, matched.hits
+    return planned
 
 
-def _plan_filters(
-    engine: Engine, location: Location, spool: Spool, target: Target, request: Request
-) -> tuple[ExecutionPlan, Spool, Hits]:
+def _plan_filters(engine: Engine, location: Location, spool: Spool, target: Target, request: Request) -> ExecutionPlan:
     """The plan of a delete by filters: which row groups have rows to delete, and how many."""
     zone, ignores_case = spool.shape.partition_timezone, engine.ignores_case
     row_filter = parse_filters(request.filters, target, zone, ignores_case=ignores_case)
@@ -353,8 +352,8 @@ def _plan_filters(
     groups = {path: {g: MatchedRows(deleted=n) for g, n in counts.items()} for path, counts in selected.items()}
     pruned = [Pruned((*scan.selected, *scan.read), scan.reason) for scan in scans]
     profile = Profile(0, {}, 0, (), frozenset(), {})
-    planned = ExecutionPlan(request, target, spool.shape, 0, profile, pruned, Match(groups, 0), row_filter)
-    return planned, spool, Hits(spool.store, (), {})
+    matched = MatchResult(Match(groups, 0), Hits(spool.store, (), {}))
+    return ExecutionPlan(request, target, spool.shape, 0, spool, profile, pruned, matched, row_filter)
 
 
 def _removed(planned: ExecutionPlan, rewritten: Sequence[Rewritten]) -> list[FileInfo]:
@@ -370,24 +369,14 @@ def _moved(rewritten: Sequence[Rewritten], infos: Sequence[FileInfo]) -> list[Fi
 
 
 def _check(
-    engine: Engine,
-    location: Location,
-    staging: str,
-    staged: Sequence[Staged],
-    result: MergeResult,
-    planned: ExecutionPlan,
+    engine: Engine, staging: Location, staged: Sequence[Staged], result: MergeResult, planned: ExecutionPlan
 ) -> Sequence[Footer]:
     """Check before the commit that the rows in the staged footers add up to the counts. Returns these footers."""
-    readable = [s for s in staged if s.receipt is None]  # the writer has checked the footers of the others
-    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
     column, target = map_column(planned), planned.target
-    columns = () if column is None else (column,)
-    footers = engine.footers(replace(location, root=staging), infos, columns) if infos else ()
-    rows = {f.path: f.rows for f in footers}
-    wrong = [s for s in readable if rows[s.staged] != s.rows]
+    footers, all_rows_written = read_staged(engine, staging, staged, () if column is None else (column,))
     counted = sum(f.row_count for f in result.files)
     balance = target.rows + result.inserted - result.deleted
-    if wrong or counted != result.target_count_after or counted != balance:
+    if not all_rows_written or counted != result.target_count_after or counted != balance:
         raise DatasetMergeError(
             f"Row counts do not add up: {target.rows} + {result.inserted} - {result.deleted} is not {counted}. "
             "This is a bug in fsspeckit; nothing was changed.",

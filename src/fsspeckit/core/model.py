@@ -214,8 +214,8 @@ class DeleteRows:
 class Shape:
     """The columns of a merge: the schema that source rows are cast to, and the key and partition columns.
 
-    Source rows have the columns `given`, by default all. Matched rows get the columns `updated`, by default all that
-    are given. A source row that is older by the columns `sequence` changes nothing. `deletes` marks delete rows; with
+    Source rows have the columns `in_source`, by default all. Matched rows get the columns `updated`, by default all
+    of these. A source row that is older by the columns `sequence` changes nothing. `deletes` marks delete rows; with
     `only_keys` all rows are.
 
     INT96 has no zone: Spark writes instants, and Arrow reads times without a zone. In the columns `int96` an instant
@@ -237,7 +237,7 @@ class Shape:
     old_instants: Mapping[str, str] = field(default_factory=dict)
     mixed: MixedTypes = field(default_factory=dict)
     local_times: Mapping[str, str] = field(default_factory=dict)
-    given: tuple[str, ...] | None = None
+    in_source: tuple[str, ...] | None = None
     updated: tuple[str, ...] | None = None
     sequence: tuple[str, ...] = ()
     deletes: DeleteRows | None = None
@@ -250,7 +250,7 @@ class Shape:
     @property
     def source_columns(self) -> tuple[str, ...]:
         """The columns that source rows have, in the order of the schema."""
-        return tuple(self.schema.names) if self.given is None else self.given
+        return tuple(self.schema.names) if self.in_source is None else self.in_source
 
     @property
     def updated_columns(self) -> tuple[str, ...]:
@@ -263,14 +263,14 @@ class Shape:
         return set(self.partitions) <= set(self.keys)
 
     @property
-    def partitions_given(self) -> bool:
-        """Do source rows have the partition columns?"""
-        return self.given is None or set(self.partitions) <= set(self.given)
+    def source_has_partitions(self) -> bool:
+        """Do source rows have all partition columns?"""
+        return self.in_source is None or set(self.partitions) <= set(self.in_source)
 
     @property
     def compared_partitions(self) -> tuple[str, ...]:
         """The partition columns that are compared with those of matched rows, to find rows that would move."""
-        return () if self.partition_in_key or not self.partitions_given else self.partitions
+        return () if self.partition_in_key or not self.source_has_partitions else self.partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ class Rewritten:
 
     `copied` are bytes of the old file that were copied as they were, instead of being decoded and encoded again. A file
     that is not `spliced` was decoded and encoded whole.
-    `only_types` if no row changed, and the file took the common type of a column.
+    `keeps_rows` if no row changed, and the file only took new types, columns or another ledger.
     `changed` is the number of replaced rows whose new values differ from the old ones.
     """
 
@@ -385,6 +385,6 @@ class Rewritten:
     staged: tuple[Staged, ...]
     copied: int = 0
     spliced: bool = False
-    only_types: bool = False
+    keeps_rows: bool = False
     removed: bool = False
     changed: int = 0

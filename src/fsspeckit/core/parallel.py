@@ -150,7 +150,7 @@ class Pool:
             yield cls(workers, threads, members, interrupted)
 
     def part(self, workers: int) -> Pool:
-        """The same threads, of which at most so many take part in one `map`."""
+        """The same threads, of which at most `workers` take part in one `map`."""
         return Pool(min(workers, self.workers), self._threads, self._members, self._interrupted)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

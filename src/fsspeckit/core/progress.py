@@ -134,16 +134,17 @@ class Progress:
             self._part = self._fraction, self._fraction + share * (1 - self._fraction)
 
     def advance(self, files: int = 0, bytes: int = 0, rows: int = 0) -> None:
-        """So much more is finished in the current phase."""
+        """More files, bytes and rows are finished in the current phase."""
         if self._on_progress is None and self._failure is None:
             return
         with self._lock:
             if self._failure is not None:
                 raise self._failure
             done = self._done[0] + files, self._done[1] + bytes
-            some, all_ = zip(*((min(d, t) if t else d, t) for d, t in zip(done, self._totals)))
-            self._done, self._rows = (some[0], some[1]), self._rows + rows
-            if time.perf_counter() - self._reported >= _SECONDS_BETWEEN or (any(all_) and some == all_):
+            finished = [min(d, total) if total else d for d, total in zip(done, self._totals)]
+            self._done, self._rows = (finished[0], finished[1]), self._rows + rows
+            is_complete = any(self._totals) and self._done == self._totals
+            if is_complete or time.perf_counter() - self._reported >= _SECONDS_BETWEEN:
                 self._report(None)
 
     def stop(self, error: BaseException) -> None:
@@ -157,7 +158,7 @@ class Progress:
                 self._report(owner())
 
     def meter(self, bytes: int) -> FileMeter:
-        """Counts one file of so many bytes."""
+        """Counts one file of this size."""
         return FileMeter(self, bytes)
 
     def seconds_by_phase(self) -> dict[str, float]:
@@ -241,7 +242,7 @@ class FileMeter:
         self._progress, self._size, self.bytes = progress, size, 0
 
     def reach(self, share: float) -> None:
-        """So much of the file is done; less than before changes nothing."""
+        """This share of the file is done; a smaller one than before changes nothing."""
         more = int(self._size * share) - self.bytes
         if more > 0:
             self.bytes += more

@@ -44,8 +44,8 @@ class MergeFileMetadata:
 
 
 def _lines(files: Sequence[MergeFileMetadata], removed: Sequence[str]) -> list[Line]:
-    found = lines_of(get_args(Operation), ((f.operation, f.row_count, f.size_bytes or 0) for f in files))
-    return [*found, ("removed", len(removed), 0, 0)] if removed else found
+    lines = lines_of(get_args(Operation), ((f.operation, f.row_count, f.size_bytes or 0) for f in files))
+    return [*lines, ("removed", len(removed), 0, 0)] if removed else lines
 
 
 @dataclass(repr=False)

@@ -16,6 +16,7 @@ from fsspeckit.core.key_map import map_of_plan
 from fsspeckit.core.layout_hints import layout_hints
 from fsspeckit.core.match.prune import Pruned
 from fsspeckit.core.model import FileInfo, Footer, Rewritten, Shape, Staged, Target
+from fsspeckit.core.report_text import count
 from fsspeckit.core.reports import Action, FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
 from fsspeckit.core.rewrite.compare import Comparison
 from fsspeckit.core.storage import Location
@@ -60,7 +61,7 @@ def result(
         bytes_encoded=written - copied,
         spliced_files=sum(r.spliced for r in rewritten),
         reencoded_files=sum(bool(r.staged) and not r.spliced for r in rewritten),
-        retyped_files=[location.show(s.path) for r in rewritten if r.only_types and planned.retyped for s in r.staged],
+        retyped_files=[location.show(s.path) for r in rewritten if r.keeps_rows and planned.retyped for s in r.staged],
         retyped_columns=_retyped_columns(planned) if written else {},
         added_columns=_added_columns(planned) if written else {},
         skipped=counts.skipped,
@@ -171,7 +172,7 @@ class _Written:
         if compared is None:
             return cls(planned.touched, planned.brought_along, planned.copied)
         changed = [f for f in planned.touched if f.path not in compared or compared[f.path].rewritten]
-        new_rows = planned.counts.inserted or planned.counts.moved
+        new_rows = planned.counts.new_rows
         if not (changed or new_rows or planned.evolves_all):
             return cls([], [], None)
         paths = {footer.path for footer in changed}
@@ -199,6 +200,7 @@ def describe(
     brought_along, touched = written.brought_along, written.files
     copied_files = [] if written.copied is None else [written.copied]
     copied = sum(_copied(planned, footer) for footer in [*written.changed, *copied_files])
+    folders = {posixpath.dirname(info.path) for info in planned.target.files.infos}
     types_change = compared is None or bool(touched) or counts.inserted > 0
     return MergePlan(
         strategy=planned.request.strategy.value,
@@ -223,14 +225,10 @@ def describe(
         moved=counts.moved,
         changed=None if compared is None else sum(c.changed for c in compared.values()) + counts.moved,
         new_rows=new_rows,
-        new_partitions=tuple(sorted(set(new_rows) - _folders(planned.target) - {""})),
+        new_partitions=tuple(sorted(set(new_rows) - folders - {""})),
         emptied_partitions=tuple(sorted(planned.emptied_partitions.difference(new_rows))),
         key_map=map_of_plan(location, planned),
     )
-
-
-def _folders(target: Target) -> set[str]:
-    return {posixpath.dirname(info.path) for info in target.files.infos}
 
 
 def _copied(planned: ExecutionPlan, footer: Footer) -> int:
@@ -256,7 +254,7 @@ def _file_plans(
             all_deleted = matched.deleted + sum(planned.missing_rows(number).values())
             action, reason = _action(pruned, matched, all_deleted, info.path in touched, planned)
             if compared is not None and info.path in compared and info.path not in changed_files:
-                equal = f"{_count(matched.updated, 'matched row')}, equal already"
+                equal = f"{count(matched.updated, 'matched row')}, equal already"
                 reason = f"{equal}; {_reason_to_retype(planned)}" if info.path in touched else equal
             elif compared is not None and info.path in compared and compared[info.path].changed < matched.updated:
                 reason = f"{reason}, {compared[info.path].changed:,} with other values"
@@ -281,7 +279,7 @@ def _action(
 ) -> tuple[Action, str]:
     """The action for a file that was scanned or is rewritten, and the reason."""
     counts = [(matched.updated, "updated"), (deleted, "deleted"), (matched.skipped, "skipped")]
-    summary = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+    summary = ", ".join(f"{number:,} {word}" for number, word in counts if number)
     if planned.request.actions.replaces_target:
         return "rewrite", "all files are replaced"
     if touched and not (matched.updated or deleted) and planned.request.rewrite_mode == "incremental":
@@ -289,12 +287,12 @@ def _action(
             return "rewrite", "keeps the record of a stream"
         return "rewrite", _reason_to_retype(planned)
     if touched:
-        return "rewrite", summary if deleted or matched.skipped else _count(matched.total, "matched row")
+        return "rewrite", summary if deleted or matched.skipped else count(matched.total, "matched row")
     if matched.skipped:
         return "scan", summary
     if pruned.guard:
         return "guard", pruned.reason
-    return "scan", _count(matched.total, "existing key") if matched.total else "no key matched"
+    return "scan", count(matched.total, "existing key") if matched.total else "no key matched"
 
 
 def _reason_to_retype(planned: ExecutionPlan) -> str:
@@ -321,13 +319,13 @@ def _type_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) -> Iter
             reason = f"A file with a narrower type of {name} than others may become the first one"
         yield (
             f"{reason}. All files take {dtype}, because readers refuse files of different types. "
-            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for this."
+            f"{count(len(brought_along), 'file')} without a matched row would be rewritten for this."
         )
     if planned.added:
         yield (
             f"Some files lack {' and '.join(planned.added)}, and the first file would have them after the merge. All "
             f"files get them, because DuckDB expects the columns of the first file in all files. "
-            f"{_count(len(brought_along), 'file')} without a matched row would be rewritten for that."
+            f"{count(len(brought_along), 'file')} without a matched row would be rewritten for that."
         )
 
 
@@ -340,7 +338,7 @@ def _evolution_hints(planned: ExecutionPlan, brought_along: Sequence[Footer]) ->
     if planned.evolves_all:
         yield (
             f"New in the data set: {names}. All files get them, since readers disagree on files with different "
-            f"columns. {_count(len(brought_along), 'file')} ({size:,} bytes) without a matched row would be rewritten "
+            f"columns. {count(len(brought_along), 'file')} ({size:,} bytes) without a matched row would be rewritten "
             "for that."
         )
     if planned.new_columns and not planned.request.schema.all_files:
@@ -358,10 +356,6 @@ def _hints(planned: ExecutionPlan) -> list[str]:
     groups = sum(len(p.row_groups) for p in guards)
     missing = " and ".join(c for c in planned.shape.partitions if c not in planned.shape.keys)
     return [
-        f"The keys of {_count(len(guards), 'file')} in other partitions ({_count(groups, 'row group')}) are read only "
+        f"The keys of {count(len(guards), 'file')} in other partitions ({count(groups, 'row group')}) are read only "
         f"to make sure that no key moves. Add {missing} to the key columns to avoid this."
     ]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -15,8 +15,8 @@ def closest(name: object, known: Iterable[str]) -> str | None:
     by_lower: dict[str, str] = {}
     for other in known:
         by_lower.setdefault(other.lower(), other)
-    found = difflib.get_close_matches(str(name).lower(), by_lower, 1)
-    return by_lower[found[0]] if found else None
+    matches = difflib.get_close_matches(str(name).lower(), by_lower, 1)
+    return by_lower[matches[0]] if matches else None
 
 
 def did_you_mean(names: Iterable[object], known: Iterable[str]) -> str:
@@ -26,5 +26,5 @@ def did_you_mean(names: Iterable[object], known: Iterable[str]) -> str:
     " Did you mean 'id'?"
     """
     choices = list(known)
-    found = dict.fromkeys(match for name in names if (match := closest(name, choices)) is not None)
-    return f" Did you mean {', '.join(map(repr, found))}?" if found else ""
+    matches = dict.fromkeys(match for name in names if (match := closest(name, choices)) is not None)
+    return f" Did you mean {', '.join(map(repr, matches))}?" if matches else ""

@@ -78,7 +78,7 @@ def incremental(strategy: MergeStrategy) -> None:
         )
 
 
-def no_null_keys(null_counts: dict[str, int]) -> None:
+def no_null_keys(null_counts: Mapping[str, int]) -> None:
     counts = _columns_with_nulls(null_counts)
     if counts:
         raise NullKeyError(
@@ -112,11 +112,6 @@ def no_differing_duplicates(
             f"The source has {count} key(s) of {list(key_columns)} with differing rows, and {how}, e.g. "
             f"{keys.show(samples)}. Name columns in {order.argument} whose greatest value decides which row to keep."
         )
-
-
-def source(profile: Profile, key_columns: Sequence[str]) -> None:
-    no_null_keys(dict(profile.null_keys))
-    no_duplicate_keys(profile.duplicate_keys, profile.duplicate_samples, key_columns)
 
 
 def partitions_unmoved(count: int, samples: Sequence[tuple[Any, ...]], partition_columns: Sequence[str]) -> None:
@@ -173,7 +168,7 @@ def missing_rows(actions: Actions, target: Target, shape: Shape, profile: Profil
         )
     if actions.missing_scope == "partitions" and not shape.partitions:
         raise ArgumentError("delete_missing='partitions' needs a partitioned target. Use delete_missing='all'.")
-    if actions.missing_scope == "partitions" and not shape.partitions_given:
+    if actions.missing_scope == "partitions" and not shape.source_has_partitions:
         raise ArgumentError(
             f"delete_missing='partitions' needs the partition columns {list(shape.partitions)} in the source."
         )
@@ -190,13 +185,13 @@ def rows_to_insert(count: int, shape: Shape) -> None:
     """Inserted rows need a partition, and a value in every column that may not be null."""
     if not count:
         return
-    if not shape.partitions_given:
+    if not shape.source_has_partitions:
         raise SchemaMismatchError(
             f"{count} row(s) of the source have new keys, and the source has no partition column "
             f"{list(shape.partitions)}, so it is unknown where they belong. Add the column, or use strategy='update'."
         )
-    given, stored = set(shape.source_columns), (shape.schema.field(name) for name in shape.stored)
-    required = [field.name for field in stored if not field.nullable and field.name not in given]
+    in_source, stored = set(shape.source_columns), (shape.schema.field(name) for name in shape.stored)
+    required = [field.name for field in stored if not field.nullable and field.name not in in_source]
     if required:
         raise SchemaMismatchError(
             f"{count} row(s) of the source have new keys, and the columns {required}, which the source does not have, "

@@ -17,8 +17,8 @@ from fsspeckit.core.dataset.target import (
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.execution_plan import ExecutionPlan, Request
-from fsspeckit.core.match.hits import Hits
-from fsspeckit.core.model import Footer, Match, Replace, Rewritten, Shape, Staged, Target
+from fsspeckit.core.match.hits import Hits, MatchResult
+from fsspeckit.core.model import FileInfo, Footer, Match, Replace, Rewritten, Shape, Staged, Target
 from fsspeckit.core.rewrite.append import APPEND_BYTES, append_rows, files_to_append_to
 from fsspeckit.core.rewrite.compare import Comparison
 from fsspeckit.core.rewrite.files import compare_files, new_name, rewrite_files
@@ -27,15 +27,15 @@ from fsspeckit.core.rewrite.job import Job
 from fsspeckit.core.rows.spool import Spool
 from fsspeckit.core.storage import Location
 
-# Of so many files, the keys of one are read again when it is rewritten: a match that went wrong would not do so once.
-_VERIFIED = 8
+# When every eighth file is rewritten, its keys are read again and compared: a wrong match would concern many files.
+_VERIFY_EVERY = 8
 
 
 def write_changes(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan, session: Session
+    engine: Engine, location: Location, planned: ExecutionPlan, session: Session
 ) -> tuple[list[Rewritten], list[Staged]]:
     """Write rewritten files and new rows into staging."""
-    request, counts = planned.request, planned.counts
+    request, counts, spool, hits = planned.request, planned.counts, planned.spool, planned.matched.hits
     if not counts:
         return [], []
     touched = planned.touched
@@ -46,91 +46,87 @@ def write_changes(
         if not spool.rows:
             return [], files.write_empty(location, posixpath.dirname(planned.target.files[0].path))
         return [], insert_rows(engine, location, spool, None, spool.rows, files)
-    how = replacing(engine, location, request.replace)
+    replace = replacing(engine, location, request.replace)
     if request.schema.evolve:
         check_free_space(location, staging, [*touched, *planned.brought_along])
-    jobs = _jobs(planned, files, how)
-    rewritten = rewrite_files(engine, location, planned.shape, spool, hits, planned.match, jobs)
+    jobs = _jobs(planned, files, replace)
+    rewritten = rewrite_files(engine, location, planned.shape, spool, planned.matched, jobs)
     written = {job.footer.path for job in jobs}
     rewritten += [Rewritten(path, (), removed=True) for path in sorted(planned.emptied) if path not in written]
-    new_rows, append_to = counts.inserted + counts.moved, dict[str, Footer]()
+    append_to: dict[str, Footer] = {}
     if request.small_files == "append" and not (planned.retyped or planned.added):
-        append_to = _append_to(planned, spool, files, new_rows, written | {r.path for r in rewritten})
+        append_to = _append_to(planned, files, written | {r.path for r in rewritten})
     if append_to:
         session.stage(sorted(append_to))
-        appended, inserted = append_rows(engine, location, spool, hits, new_rows, files, append_to)
+        appended, inserted = append_rows(engine, location, spool, hits, counts.new_rows, files, append_to)
         rewritten += appended
     else:
-        inserted = insert_rows(engine, location, spool, hits, new_rows, files)
+        inserted = insert_rows(engine, location, spool, hits, counts.new_rows, files)
     done = {r.path for r in rewritten if r.staged or r.removed}
     if done or inserted or planned.evolves_all:
         retyped, added = planned.retyped, planned.added_to_all
         others = [f for f in files_of_other_types(planned.target, planned.shape, retyped, added) if f.path not in done]
-        rewritten += retype(engine, location, spool, files, others, retyped, added, how)
+        rewritten += retype(engine, location, spool, files, others, retyped, added, replace)
     if done and not inserted and not any(r.staged for r in rewritten):
         copied = ledger.file_to_copy([f for f in planned.target.files if f.path not in done], files.ledger)
         if copied is not None:  # no file would record what streams have committed
             session.stage([posixpath.dirname(copied.path)])
-            rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, how)
+            rewritten += retype(engine, location, spool, files, [copied], frozenset(), {}, replace)
     return rewritten, inserted
 
 
-def compare_changes(
-    engine: Engine, location: Location, spool: Spool, hits: Hits, planned: ExecutionPlan
-) -> dict[str, Comparison]:
+def compare_changes(engine: Engine, location: Location, planned: ExecutionPlan) -> dict[str, Comparison]:
     """What a merge would find when it rewrites the files with matched rows, by their paths; nothing is written."""
     request = planned.request
     if not planned.counts:
         return {}
     files = new_files(engine, location, planned.target, planned.shape, "", request)
     jobs = _jobs(planned, files, replacing(engine, location, request.replace))
-    compared = compare_files(engine, location, planned.shape, spool, hits, planned.match, jobs) if jobs else []
+    compared = compare_files(engine, location, planned.shape, planned.spool, planned.matched, jobs) if jobs else []
     by_path = {comparison.path: comparison for comparison in compared}
     return {path: by_path.get(path, Comparison(path, True)) for path in [*by_path, *planned.emptied]}
 
 
-def work_of(planned: ExecutionPlan, spool: Spool) -> tuple[int, int]:
+def work_of(planned: ExecutionPlan) -> tuple[int, int]:
     """How many files are rewritten, and about how many bytes of old files and new rows that takes."""
-    counts, files = planned.counts, []
+    counts, spool, files = planned.counts, planned.spool, list[Footer]()
     if counts and not planned.request.actions.replaces_target:
         files = [f for f in planned.touched if f.path not in planned.emptied] + planned.brought_along
-    new_rows = planned.profile.rows if planned.request.actions.replaces_target else counts.inserted + counts.moved
+    new_rows = planned.profile.rows if planned.request.actions.replaces_target else counts.new_rows
     new_bytes = spool.bytes * new_rows // max(1, spool.rows)
     return len(files), sum(footer.info.size for footer in files) + new_bytes
 
 
-def _append_to(
-    planned: ExecutionPlan, spool: Spool, files: NewFiles, new_rows: int, changed: Container[str]
-) -> dict[str, Footer]:
+def _append_to(planned: ExecutionPlan, files: NewFiles, changed: Container[str]) -> dict[str, Footer]:
     """The files that few new rows are appended to; many rows make files of their own."""
-    few = 0 < spool.bytes * new_rows <= APPEND_BYTES * max(1, spool.rows)
+    spool = planned.spool
+    few = 0 < spool.bytes * planned.counts.new_rows <= APPEND_BYTES * max(1, spool.rows)
     return files_to_append_to(planned.target, files, changed) if few else {}
 
 
-def _jobs(planned: ExecutionPlan, files: NewFiles, how: Replace) -> list[Job]:
+def _jobs(planned: ExecutionPlan, files: NewFiles, replace: Replace) -> list[Job]:
     """The files to rewrite. Files that lose all rows are removed, except the last file of the data set."""
     emptied = planned.emptied
-    inserted = planned.counts.inserted or planned.counts.moved
-    keeps_no_file = len(emptied) == len(planned.target.files) and not inserted
+    keeps_no_file = len(emptied) == len(planned.target.files) and not planned.counts.new_rows
     kept = None
     if keeps_no_file:  # PyArrow cannot read a data set whose only partition value is null
         kept = min(planned.touched_numbers, key=lambda n: None in planned.target.files[n].partition.values())
     numbers = [n for n in planned.touched_numbers if planned.target.files.infos[n].path not in emptied or n == kept]
-    return [_job(planned, files, how, number, n, n == kept) for number, n in enumerate(numbers)]
+    return [_job(planned, files, replace, number, n, n == kept) for number, n in enumerate(numbers)]
 
 
-def _job(planned: ExecutionPlan, files: NewFiles, how: Replace, number: int, file: int, keep_empty: bool) -> Job:
+def _job(planned: ExecutionPlan, files: NewFiles, replace: Replace, number: int, file: int, keep_empty: bool) -> Job:
     request, footer, changed = planned.request, planned.target.files[file], planned.changed_groups(file)
     return Job(
         footer,
         changed_groups=tuple(changed),
         staging=files.staging,
         staged=f"file-{number:05d}",
-        path=footer.path if how == "in_place" else new_name(footer.path),
+        path=footer.path if replace == "in_place" else new_name(footer.path),
         template=files.template,
         as_new_files=files.options if request.rewrite_mode == "full" else None,
         ledger=files.ledger,
-        verify_keys=number % _VERIFIED == 0,
+        verify_keys=number % _VERIFY_EVERY == 0,
         retyped=planned.retyped,
         added=planned.added,
         deletes=any(rows.deleted for rows in changed.values()),
@@ -160,7 +156,7 @@ def retype(
     footers: Sequence[Footer],
     columns: frozenset[str],
     added: Mapping[str, Footer | None],
-    how: Replace,
+    replace: Replace,
 ) -> list[Rewritten]:
     """Rewrite files with the common type of some columns, and with columns that they lack; no row changes."""
     jobs = [
@@ -169,17 +165,31 @@ def retype(
             changed_groups=(),
             staging=files.staging,
             staged=f"type-{number:05d}",
-            path=footer.path if how == "in_place" else new_name(footer.path),
+            path=footer.path if replace == "in_place" else new_name(footer.path),
             template=files.template,
             ledger=files.ledger,
             retyped=columns,
             added=added,
-            only_types=True,
+            keeps_rows=True,
         )
         for number, footer in enumerate(footers)
     ]
-    nothing = Hits(spool.store, (), {})
-    return rewrite_files(engine, location, files.shape, spool, nothing, Match({}, 0), jobs) if jobs else []
+    no_hits = MatchResult(Match({}, 0), Hits(spool.store, (), {}))
+    return rewrite_files(engine, location, files.shape, spool, no_hits, jobs) if jobs else []
+
+
+def read_staged(
+    engine: Engine, staging: Location, staged: Sequence[Staged], columns: Sequence[str] = ()
+) -> tuple[Sequence[Footer], bool]:
+    """The footers of staged files, and whether they have as many rows as were written.
+
+    A file with a receipt cannot be read before the commit. Its writer has checked its footer (`receipt_of`).
+    """
+    readable = [s for s in staged if s.receipt is None]
+    infos = [FileInfo(s.staged, s.size, 0) for s in readable]
+    footers = engine.footers(staging, infos, columns) if infos else ()
+    rows = {footer.path: footer.rows for footer in footers}
+    return footers, all(rows[s.staged] == s.rows for s in readable)
 
 
 def check_free_space(location: Location, staging: str, footers: Sequence[Footer]) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from fsspeckit.core import defaults
 from fsspeckit.core.dataset import ledger
 from fsspeckit.core.dataset.first_file import columns_to_unify
 from fsspeckit.core.dataset.missing_columns import columns_that_files_lack, columns_to_add
 from fsspeckit.core.dataset.replaced_partitions import replaced_files
 from fsspeckit.core.dataset.target import files_of_other_types, partition_map
 from fsspeckit.core.errors import ArgumentError
+from fsspeckit.core.execution_plan import CommonRequest
 from fsspeckit.core.model import (
     REFUSE_SCHEMA_CHANGES,
     FileInfo,
@@ -23,10 +23,8 @@ from fsspeckit.core.model import (
     SchemaChanges,
     Shape,
     Target,
-    WriteOptions,
 )
 from fsspeckit.core.parallel import cached_property
-from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.rows.spool import Spool
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
@@ -34,21 +32,11 @@ MODES: tuple[Mode, ...] = ("append", "overwrite", "overwrite_partitions")
 
 
 @dataclass(frozen=True)
-class WriteRequest:
+class WriteRequest(CommonRequest):
     """The checked arguments of a plain write. `partitions` are the partitions to replace, as the caller names them."""
 
     mode: Mode
-    partition_columns: tuple[str, ...] | None = None
     partitions: Sequence[Mapping[str, Any]] | None = None
-    max_removed_rows: int | None = None
-    options: WriteOptions = field(default_factory=WriteOptions)
-    lock_timeout: float = defaults.LOCK_TIMEOUT
-    partition_timezone: str | None = None
-    source_timezone: str | None = None
-    undoable: bool = False
-    max_lengths: Mapping[str, int] = field(default_factory=dict)
-    schema: SchemaChanges = REFUSE_SCHEMA_CHANGES
-    on_progress: OnProgress | None = None
 
     def renamed(self, names_of: Callable[[Sequence[str]], tuple[str, ...]]) -> WriteRequest:
         """With the columns of `partitions` in the spelling of the target."""

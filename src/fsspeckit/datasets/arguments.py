@@ -12,11 +12,12 @@ from fsspeckit.core.compact import CompactRequest
 from fsspeckit.core.dataset.partitions import timezone
 from fsspeckit.core.dataset.replaced_partitions import check_form
 from fsspeckit.core.errors import ArgumentError
-from fsspeckit.core.model import MergeStrategy, WriteOptions
+from fsspeckit.core.model import MergeStrategy, SchemaChanges, WriteOptions
 from fsspeckit.core.progress import OnProgress
 from fsspeckit.core.write_plan import MODES, WriteRequest
 from fsspeckit.datasets.options import Columns
-from fsspeckit.datasets.schema_options import schema_changes
+
+_SCHEMA_CHOICES = {"on_schema_change": ("refuse", "evolve"), "evolve_files": ("all", "touched")}
 
 
 def write_request(mode: Any, partition_columns: Columns | None, options: Mapping[str, Any]) -> WriteRequest:
@@ -25,18 +26,47 @@ def write_request(mode: Any, partition_columns: Columns | None, options: Mapping
     check_form(mode, options.get("partitions"))
     return WriteRequest(
         mode=mode,
-        partition_columns=partition_argument(partition_columns, options.get("partition_by")),
         partitions=options.get("partitions"),
-        max_removed_rows=row_limit(options),
-        options=layout(options),
-        lock_timeout=timeout(options),
-        partition_timezone=zone(options, "partition_timezone"),
-        source_timezone=zone(options, "source_timezone"),
-        undoable=flag("undoable", options),
-        on_progress=progress_callback(options),
-        max_lengths=options.get("max_lengths") or {},
         schema=schema_changes(options, "mode='overwrite'" if mode == "overwrite" else None),
+        **common_arguments(partition_columns, options),
     )
+
+
+def common_arguments(partition_columns: Columns | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `CommonRequest` but `schema`."""
+    return {
+        "partition_columns": partition_argument(partition_columns, options.get("partition_by")),
+        "options": layout(options),
+        "partition_timezone": zone(options, "partition_timezone"),
+        "source_timezone": zone(options, "source_timezone"),
+        "max_lengths": options.get("max_lengths") or {},
+        "max_removed_rows": row_limit(options),
+        "undoable": flag("undoable", options),
+        "lock_timeout": timeout(options),
+        "on_progress": progress_callback(options),
+    }
+
+
+def schema_changes(
+    options: Mapping[str, Any], no_effect: str | None = None, *, only_columns: bool = False
+) -> SchemaChanges:
+    """The options about schema changes. `no_effect` says where they have no effect, and `evolve` is refused then."""
+    for name, choices in _SCHEMA_CHOICES.items():
+        value = options.get(name)
+        if value is not None and value not in choices:
+            raise ArgumentError(f"Unknown {name} {value!r}. Choose {' or '.join(map(repr, choices))}.")
+    evolve = options.get("on_schema_change") == "evolve"
+    if evolve and no_effect:
+        raise ArgumentError(f"on_schema_change='evolve' has no effect with {no_effect}. Leave it out.")
+    for name in ("evolve_files", "evolve_max_bytes"):
+        if options.get(name) is not None and not evolve:
+            raise ArgumentError(f"{name} has no effect without on_schema_change='evolve'. Leave it out.")
+    max_bytes: Any = options.get("evolve_max_bytes")
+    if max_bytes is None:
+        max_bytes = defaults.EVOLVE_MAX_BYTES
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        raise ArgumentError(f"evolve_max_bytes must be a number of bytes, 0 or more, not {max_bytes!r}.")
+    return SchemaChanges(evolve, options.get("evolve_files") != "touched", max_bytes, only_columns)
 
 
 def flag(name: str, options: Mapping[str, Any]) -> bool:
@@ -84,7 +114,7 @@ def check_used(strategy: Any, key_columns: Any, rewrite_mode: str, options: Mapp
     """Refuse arguments that would have no effect."""
     plain, reducing = strategy is None, [name for name, actions in PRESETS.items() if actions.reduce_source]
     mode, order = options.get("mode", "append"), options.get("dedup_order_by")
-    idle = {
+    without_effect = {
         "key_columns without a strategy": plain and key_columns is not None,
         "rewrite_mode='incremental' without a strategy": plain and rewrite_mode == "incremental",
         f"mode={mode!r} with a strategy": not plain and mode != "append",
@@ -93,7 +123,7 @@ def check_used(strategy: Any, key_columns: Any, rewrite_mode: str, options: Mapp
         "replace without rewrite_mode='incremental'": options.get("replace") is not None and rewrite_mode == "full",
         "commit_log without a strategy": plain and options.get("commit_log") is not None,
     }
-    for what, does_nothing in idle.items():
+    for what, does_nothing in without_effect.items():
         if does_nothing:
             raise ArgumentError(f"{what} has no effect. Leave it out, or name the strategy that you mean.")
 

@@ -22,7 +22,7 @@ _DOES = {
     "delete": "deletes the row",
     "nothing": "does nothing",
 }
-_MOST_SEQUENCE_COLUMNS = 3
+_MAX_SEQUENCE_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,10 @@ def _check_new(clauses: Sequence[Clause], conditions: Conditions) -> None:
     for clause in clauses:
         allowed = ("insert", "nothing") if clause.kind == "new" else ("update", "delete", "nothing")
         if clause.action not in allowed:
-            raise ArgumentError(f"Refused: {clause.text}. {_allowed(clause.kind)}")
+            advice = (
+                "NOT MATCHED takes only INSERT." if clause.kind == "new" else "MATCHED takes only UPDATE and DELETE."
+            )
+            raise ArgumentError(f"Refused: {clause.text}. WHEN {advice}")
         if clause.kind != "new" or clause.test is None:
             continue
         try:
@@ -164,10 +167,6 @@ def _check_new(clauses: Sequence[Clause], conditions: Conditions) -> None:
                 f"Refused: {clause.text}. There is no row of the target that {error} could be compared with. Leave "
                 "the comparison out."
             ) from None
-
-
-def _allowed(kind: Kind) -> str:
-    return "WHEN NOT MATCHED takes only INSERT." if kind == "new" else "WHEN MATCHED takes only UPDATE and DELETE."
 
 
 def _rule(clauses: Sequence[Clause], conditions: Conditions) -> _Rule:
@@ -187,10 +186,10 @@ def _rule(clauses: Sequence[Clause], conditions: Conditions) -> _Rule:
             f"Refused: {text or 'a statement without WHEN clauses'}. A merge updates (WHEN MATCHED THEN UPDATE SET *), "
             "inserts (WHEN NOT MATCHED THEN INSERT *), does both, with or without deletes, or only deletes."
         )
-    if len(conditions.ordered) > _MOST_SEQUENCE_COLUMNS:
+    if len(conditions.ordered) > _MAX_SEQUENCE_COLUMNS:
         named = ", ".join(conditions.ordered)
         raise ArgumentError(
-            f"Refused: comparisons of {named}. At most {_MOST_SEQUENCE_COLUMNS} columns order the changes of a key. "
+            f"Refused: comparisons of {named}. At most {_MAX_SEQUENCE_COLUMNS} columns order the changes of a key. "
             "Call fsspeckit.merge(…, sequence_by=[…])."
         )
     deletes: tuple[Any, ...] = ()
@@ -276,12 +275,12 @@ def _check_reached(clauses: Sequence[Clause], conditions: Conditions) -> None:
 
 def _columns(clauses: Sequence[Clause], action: Action) -> tuple[str, ...] | None:
     """The columns of all UPDATEs, or of all INSERTs: `()` for all, `None` if there is no such clause."""
-    found = {clause.columns or (): clause for clause in clauses if clause.action == action}
-    if len(found) > 1:
+    by_columns = {clause.columns or (): clause for clause in clauses if clause.action == action}
+    if len(by_columns) > 1:
         raise ArgumentError(
-            f"Refused: {list(found.values())[1].text}. Every {action.upper()} must name the same columns."
+            f"Refused: {list(by_columns.values())[1].text}. Every {action.upper()} must name the same columns."
         )
-    return next(iter(found), None)
+    return next(iter(by_columns), None)
 
 
 def _update_columns(

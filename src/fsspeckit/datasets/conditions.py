@@ -108,18 +108,18 @@ class Conditions:
 
     def describe(self, case: Case, *, matched: bool) -> str:
         """A kind of row, in words of SQL."""
-        said = []
+        parts = []
         if self.mark is not None:
             name, listed = f"{self.source}.{self.mark}", ", ".join(map(literal_text, self.literals))
             if case.mark is OTHER:
-                said.append(f"{name} is not null and not {listed}" if listed else f"{name} is not null")
+                parts.append(f"{name} is not null and not {listed}" if listed else f"{name} is not null")
             else:
-                said.append(f"{name} is null" if case.mark is None else f"{name} is {literal_text(case.mark)}")
+                parts.append(f"{name} is null" if case.mark is None else f"{name} is {literal_text(case.mark)}")
         for column, order in case.order.items() if matched else ():
             target = f"{self.target}.{column}"
             is_null = order == "null"
-            said.append(f"{target} is null" if is_null else f"{self.source}.{column} {_SIGNS[order]} {target}")
-        return " and ".join(said)
+            parts.append(f"{target} is null" if is_null else f"{self.source}.{column} {_SIGNS[order]} {target}")
+        return " and ".join(parts)
 
     def parse(self, text: str) -> Test:
         """A condition as text."""
@@ -129,25 +129,25 @@ class Conditions:
             raise ArgumentError(f"{text!r} is not a condition in SQL: {first_line(error)}") from None
 
     def compile(self, node: Any) -> Test:
-        kind = type(node)
-        if kind is exp.Paren:
+        node_type = type(node)
+        if node_type is exp.Paren:
             return self.compile(node.this)
-        if kind is exp.Not:
+        if node_type is exp.Not:
             inner = self.compile(node.this)
             return lambda case: None if (value := inner(case)) is None else not value
-        if kind in (exp.And, exp.Or):
-            sides, decides = (self.compile(node.left), self.compile(node.right)), kind is exp.Or
+        if node_type in (exp.And, exp.Or):
+            sides, decides = (self.compile(node.left), self.compile(node.right)), node_type is exp.Or
             return lambda case: _either([side(case) for side in sides], decides)
-        if kind is exp.Boolean:
+        if node_type is exp.Boolean:
             return lambda case: bool(node.this)
-        if kind is exp.Column:
+        if node_type is exp.Column:
             return self._is_one_of(node, [True], node)
-        if kind is exp.In and not node.args.get("query") and not node.args.get("unnest"):
+        if node_type is exp.In and not node.args.get("query") and not node.args.get("unnest"):
             return self._is_one_of(node.this, [literal(value) for value in node.expressions], node)
-        if kind is exp.Is:
+        if node_type is exp.Is:
             return self._is(node)
-        if kind in _HOLDS:
-            return self._comparison(node, kind)
+        if node_type in _HOLDS:
+            return self._comparison(node, node_type)
         raise self._unknown(node)
 
     def _is(self, node: Any) -> Test:
@@ -163,23 +163,25 @@ class Conditions:
         self.ordered[column.name] = None
         return lambda case: case.order[column.name] == "null"
 
-    def _comparison(self, node: Any, kind: type[Any]) -> Test:
+    def _comparison(self, node: Any, node_type: type[Any]) -> Test:
         left, right = self.column(node.left), self.column(node.right)
         if left is not None and right is not None:
             if left.name != right.name or left.of_source == right.of_source:
                 raise self._unknown(node, "it compares different columns")
-            holds = _HOLDS[kind if left.of_source else _FLIPPED.get(kind, kind)]
+            holds = _HOLDS[node_type if left.of_source else _FLIPPED.get(node_type, node_type)]
             self.ordered[left.name] = None
             return lambda case: (
-                None if case.order[left.name] == "null" and kind not in _NULL_SAFE else case.order[left.name] in holds
+                None
+                if case.order[left.name] == "null" and node_type not in _NULL_SAFE
+                else case.order[left.name] in holds
             )
-        if kind not in (exp.EQ, exp.NEQ, *_NULL_SAFE) or (left is None) == (right is None):
+        if node_type not in (exp.EQ, exp.NEQ, *_NULL_SAFE) or (left is None) == (right is None):
             raise self._unknown(node)
         column, value = (node.left, node.right) if left is not None else (node.right, node.left)
         equal = self._is_one_of(column, [literal(value)], node)
-        if kind in _NULL_SAFE:
-            return lambda case: bool(equal(case)) == (kind is exp.NullSafeEQ)
-        return equal if kind is exp.EQ else lambda case: None if (same := equal(case)) is None else not same
+        if node_type in _NULL_SAFE:
+            return lambda case: bool(equal(case)) == (node_type is exp.NullSafeEQ)
+        return equal if node_type is exp.EQ else lambda case: None if (same := equal(case)) is None else not same
 
     def _is_one_of(self, node: Any, values: list[Any], whole: Any) -> Test:
         column = self.column(node)
@@ -211,8 +213,8 @@ class Conditions:
         return Column(table == self.source.casefold(), node.name)
 
     def _unknown(self, node: Any, why: str = "") -> ArgumentError:
-        said = f"{show(node)}: {why}" if why else f"No option of a merge expresses {show(node)}"
-        return ArgumentError(f"{said}. {_ADVICE}.")
+        message = f"{show(node)}: {why}" if why else f"No option of a merge expresses {show(node)}"
+        return ArgumentError(f"{message}. {_ADVICE}.")
 
 
 def _either(values: list[bool | None], decides: bool) -> bool | None:
@@ -249,7 +251,7 @@ def first_line(error: Exception) -> str:
     described = getattr(error, "errors", None) or [{}]
     if "<class" in str(error):  # sqlglot's own objects
         return "it is not complete, or has something between USING and ON."
-    said, line, column = (described[0].get(name) for name in ("description", "line", "col"))
+    description, line, column = (described[0].get(name) for name in ("description", "line", "col"))
     where = f" (line {line}, column {column})" if line is not None else ""
-    message, _, _ = str(said or str(error).splitlines()[0]).partition(" but got <Token")
+    message, _, _ = str(description or str(error).splitlines()[0]).partition(" but got <Token")
     return f"{message.rstrip('.')}{where}."

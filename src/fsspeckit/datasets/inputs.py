@@ -58,10 +58,10 @@ _WAYS_OUT = {
 
 def prepared(data: Any, access: Access) -> Any:
     """The source as engines take it. `ArgumentError` with the way out if no engine takes it."""
-    module, kind = type(data).__module__.partition(".")[0], type(data).__name__
-    if module == "pandas" and kind == "DataFrame":
+    module, type_name = type(data).__module__.partition(".")[0], type(data).__name__
+    if module == "pandas" and type_name == "DataFrame":
         return PandasFrame(data)
-    if module == "polars" and kind == "LazyFrame":
+    if module == "polars" and type_name == "LazyFrame":
         return data.collect(engine="streaming")
     if (datasets := sys.modules.get("pyarrow.dataset")) is not None:  # nobody has one who has not imported it
         if isinstance(data, datasets.Dataset):
@@ -74,8 +74,8 @@ def prepared(data: Any, access: Access) -> Any:
         return _listed(data)
     if isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
         return _iterated(data)
-    if kind in _WAYS_OUT:
-        raise ArgumentError(f"Cannot read a source of type {kind}. {_WAYS_OUT[kind]}")
+    if type_name in _WAYS_OUT:
+        raise ArgumentError(f"Cannot read a source of type {type_name}. {_WAYS_OUT[type_name]}")
     return data
 
 
@@ -148,8 +148,8 @@ class Files(Untyped):
 
 def _paths(data: Any, access: Access) -> Any:
     """Paths of Parquet files as they are; patterns are expanded, and other formats become `Files`."""
-    given = list(data) if isinstance(data, (list, tuple)) else [data]
-    files = tuple(file for pattern in given for file in _located(pattern, access))
+    patterns = list(data) if isinstance(data, (list, tuple)) else [data]
+    files = tuple(file for pattern in patterns for file in _located(pattern, access))
     paths = [path for path, _, _ in files]
     if all(form == "parquet" for _, _, form in files):
         return paths[0] if len(paths) == 1 else paths
@@ -196,8 +196,8 @@ def _listed(data: Sequence[Any]) -> Any:
         return _rows(data)
     if all(isinstance(part, (pa.RecordBatch, pa.Table)) for part in data):
         return _iterated(iter(data))
-    kind = type(next(row for row in data if not isinstance(row, Mapping))).__name__
-    raise ArgumentError(f"Cannot read a source that is a list of {kind}. Give a list of dicts, tables or paths.")
+    type_name = type(next(row for row in data if not isinstance(row, Mapping))).__name__
+    raise ArgumentError(f"Cannot read a source that is a list of {type_name}. Give a list of dicts, tables or paths.")
 
 
 def _rows(data: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -221,9 +221,9 @@ def _column(name: str, values: list[Any]) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         reason = str(error).rstrip(".")
-    kinds = sorted({type(value).__name__ for value in values if value is not None})
+    type_names = sorted({type(value).__name__ for value in values if value is not None})
     raise ArgumentError(
-        f"Column {name!r} of the source has no single type: its values are {', '.join(kinds)} ({reason}). Convert "
+        f"Column {name!r} of the source has no single type: its values are {', '.join(type_names)} ({reason}). Convert "
         "them, or give a PyArrow table."
     )
 
@@ -243,9 +243,9 @@ def _iterated(data: Iterator[Any]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for number, part in enumerate(chain([first], data)):
             if not isinstance(part, (pa.RecordBatch, pa.Table)) or not part.schema.equals(schema):
-                found = part.schema if isinstance(part, (pa.RecordBatch, pa.Table)) else type(part).__name__
+                schema_or_type = part.schema if isinstance(part, (pa.RecordBatch, pa.Table)) else type(part).__name__
                 raise ArgumentError(
-                    f"Batch {number} of the source differs from the first: {_one_line(found)}, not "
+                    f"Batch {number} of the source differs from the first: {_one_line(schema_or_type)}, not "
                     f"{_one_line(schema)}. Cast the batches to one schema."
                 )
             yield from part.to_batches() if isinstance(part, pa.Table) else [part]

@@ -30,17 +30,13 @@ from fsspeckit.core.reports import (
 from fsspeckit.core.storage import Access, Location
 from fsspeckit.datasets.arguments import (
     check_used,
+    common_arguments,
     compact_request,
     file_name,
     flag,
-    layout,
-    partition_argument,
-    progress_callback,
-    row_limit,
+    schema_changes,
     small_files,
-    timeout,
     write_request,
-    zone,
 )
 from fsspeckit.datasets.inputs import Data, Path, prepared
 from fsspeckit.datasets.options import (
@@ -57,7 +53,6 @@ from fsspeckit.datasets.options import (
     check_known,
 )
 from fsspeckit.datasets.row_options import row_arguments
-from fsspeckit.datasets.schema_options import schema_changes
 from fsspeckit.datasets.sources import keys_source
 
 Frame = TypeVar("Frame")
@@ -360,7 +355,7 @@ class DatasetIO(Generic[Frame]):
         The strategy is checked first, so that a strategy that cannot be incremental is refused even without keys.
         """
         parsed, how = MergeStrategy.parse(strategy, rewrite_mode == "incremental"), options.get("replace")
-        idle = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
+        no_effect = f"strategy={parsed.value!r}" if parsed.actions.matched == "delete" else None
         if rewrite_mode == "incremental":
             validate.incremental(parsed)
         if how not in (None, "in_place", "new_file"):
@@ -368,24 +363,16 @@ class DatasetIO(Generic[Frame]):
         return core.Request(
             strategy=parsed,
             key_columns=validate.key_names(key_columns),
-            partition_columns=partition_argument(partition_columns, options.get("partition_by")),
             rewrite_mode=rewrite_mode,
             dedup_order_by=dedup_order_by,
-            options=layout(options),
             replace=how,
-            lock_timeout=timeout(options),
-            on_progress=progress_callback(options),
             compare=flag("compare", options),
             batch=options.get("batch"),
             must_exist=bool(options.get("must_exist")),
-            partition_timezone=zone(options, "partition_timezone"),
-            source_timezone=zone(options, "source_timezone"),
-            max_removed_rows=row_limit(options),
-            undoable=flag("undoable", options),
-            max_lengths=options.get("max_lengths") or {},
             commit_log=file_name("commit_log", options.get("commit_log")),
-            schema=schema_changes(options, idle, only_columns=only_columns),
+            schema=schema_changes(options, no_effect, only_columns=only_columns),
             small_files=small_files(parsed, options.get("small_files", "new")),
+            **common_arguments(partition_columns, options),
             **row_arguments(parsed, options),
         )
 

@@ -211,7 +211,9 @@ class AnyWriteOptions(WriteDatasetOptions, total=False):
     """DuckDB: a query that returns the source, instead of `data`."""
 
 
-SAID_BY_STATEMENTS = (
+ONLY_FOR_MERGES = AnyMergeOptions.__optional_keys__ - AnyPlanOptions.__optional_keys__
+"""Options of `merge` that have no effect on its plan, and that `plan` does not take."""
+SET_BY_STATEMENTS = (
     "strategy",
     "key_columns",
     *sorted(RowChangeOptions.__optional_keys__ - {"on_duplicates", "on_move"}),

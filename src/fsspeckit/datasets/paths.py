@@ -65,10 +65,10 @@ def expanded(path: str | os.PathLike[str], access: Access) -> list[str | os.Path
     base = "/".join(segments[:first])
     folder = access.locate(base or ("/" if pattern.startswith("/") else "."))
     prefix = f"{base}/" if base or pattern.startswith("/") else ""
-    found = sorted(f"{prefix}{match}" for match in _matches(folder.storage, folder.root, segments[first:]))
-    if not found:
+    paths = sorted(f"{prefix}{match}" for match in _matches(folder.storage, folder.root, segments[first:]))
+    if not paths:
         raise ArgumentError(f"No file matches {pattern}.")
-    return list(found)
+    return list(paths)
 
 
 def _matches(storage: Storage, folder: str, segments: list[str]) -> Iterator[str]:

@@ -76,18 +76,18 @@ def row_arguments(strategy: MergeStrategy, options: Mapping[str, Any]) -> dict[s
 
 
 def _check_combination(strategy: MergeStrategy, options: Mapping[str, Any]) -> None:
-    given = {name for name in (*OPTIONS, "batch") if _is_given(name, options.get(name))}
+    used = {name for name in (*OPTIONS, "batch") if _is_used(name, options.get(name))}
     for name in OPTIONS:
         reason = REFUSED.get((name, strategy.value))
-        if name in given and reason and not (name == "sequence_by" and "on_duplicates" in given):
+        if name in used and reason and not (name == "sequence_by" and "on_duplicates" in used):
             raise ArgumentError(f"{name} cannot be used with strategy={strategy.value!r}: {reason}. Leave it out.")
     for conflict in CONFLICTS:
-        if conflict.option in given and (conflict.other in given) != conflict.needs:
+        if conflict.option in used and (conflict.other in used) != conflict.needs:
             verb = "needs" if conflict.needs else "cannot be used with"
             raise ArgumentError(f"{conflict.option} {verb} {conflict.other}: {conflict.reason}.")
 
 
-def _is_given(name: str, value: Any) -> bool:
+def _is_used(name: str, value: Any) -> bool:
     """`refuse` is the default of two options, and asks for nothing."""
     return value is not None and not (name in ("on_duplicates", "on_move") and value == "refuse")
 

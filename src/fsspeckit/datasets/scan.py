@@ -54,11 +54,9 @@ def read_dataset(location: Location, columns: list[str] | None = None, filter: A
     raise AssertionError  # the last attempt has returned or raised
 
 
-def scan_dataset(
-    location: Location, columns: list[str] | None = None, filter: Any = None, **readahead: int
-) -> pa.RecordBatchReader:
+def scan_dataset(location: Location, **readahead: int) -> pa.RecordBatchReader:
     """The rows of a data set as a stream; partition columns get the types that PyArrow infers from the paths."""
-    return _scan(location, existing_files(location), columns, filter, readahead)
+    return _scan(location, existing_files(location), None, None, readahead)
 
 
 def column_names(location: Location) -> list[str]:

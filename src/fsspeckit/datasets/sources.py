@@ -160,8 +160,8 @@ def _other_files(location: Location) -> str:
     """A hint, if a folder has files that can be read by a pattern."""
     endings = ("csv", "tsv", "json", "jsonl", "ndjson", "arrow", "feather")
     names = location.storage.names(location.root) if location.storage.is_dir(location.root) else []
-    found = next((name.rpartition(".")[2] for name in names if name.rpartition(".")[2] in endings), None)
-    return "" if found is None else f" To read its .{found} files, give the pattern {location.show(f'*.{found}')}."
+    ending = next((name.rpartition(".")[2] for name in names if name.rpartition(".")[2] in endings), None)
+    return "" if ending is None else f" To read its .{ending} files, give the pattern {location.show(f'*.{ending}')}."
 
 
 def path_fields(footers: Sequence[Footer], stored: pa.Schema) -> list[pa.Field]:

@@ -30,7 +30,7 @@ _WAYS_OUT = {
 }
 _OPERATORS = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_MOST_CONDITIONS = 100
+_MAX_CONDITIONS = 100
 # Words that mean the same, as expressions over tokens; BY TARGET is T-SQL's and BigQuery's, ALL BY NAME Snowflake's.
 _SAME = (
     ("by target", ""),
@@ -166,7 +166,8 @@ def _keys(tree: Any, conditions: Conditions) -> list[str]:
         raise ArgumentError("MERGE has no ON. Name the key columns: ON t.id = s.id.")
     keys = []
     for part in _all_of(on, exp.And):
-        sides = (conditions.column(part.left), conditions.column(part.right)) if _is_equality(part) else ()
+        is_equality = type(part) in (exp.EQ, exp.NullSafeEQ)
+        sides = (conditions.column(part.left), conditions.column(part.right)) if is_equality else ()
         if len(sides) != 2 or None in sides or sides[0].of_source == sides[1].of_source:  # type: ignore[union-attr]
             raise ArgumentError(
                 f"Refused: ON … {show(part)}. ON compares the key columns: t.id = s.id AND t.day = s.day. Conditions "
@@ -182,17 +183,13 @@ def _keys(tree: Any, conditions: Conditions) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _is_equality(node: Any) -> bool:
-    return type(node) in (exp.EQ, exp.NullSafeEQ)
-
-
-def _all_of(node: Any, kind: type[Any]) -> Iterator[Any]:
+def _all_of(node: Any, connective: type[Any]) -> Iterator[Any]:
     """The parts of an AND or OR, in any parentheses."""
     while type(node) is exp.Paren:
         node = node.this
-    if type(node) is kind:
-        yield from _all_of(node.left, kind)
-        yield from _all_of(node.right, kind)
+    if type(node) is connective:
+        yield from _all_of(node.left, connective)
+        yield from _all_of(node.right, connective)
     else:
         yield node
 
@@ -305,7 +302,7 @@ def _any_of(node: Any, table: str) -> Filters:
         return [*_any_of(node.left, table), *_any_of(node.right, table)]
     if type(node) is exp.And:
         left, right = _any_of(node.left, table), _any_of(node.right, table)
-        if len(left) * len(right) > _MOST_CONDITIONS:
+        if len(left) * len(right) > _MAX_CONDITIONS:
             raise ArgumentError("Refused: WHERE has too many combinations of AND and OR. Delete in several statements.")
         return [[*one, *other] for one in left for other in right]
     return [_comparison(node, table)]
@@ -345,11 +342,11 @@ def _column(node: Any, table: str) -> str | None:
 def _value(node: Any) -> Any:
     if type(node) is not exp.Cast or type(node.this) is not exp.Literal or not node.this.is_string:
         return literal(node)
-    kind, text = node.to.sql(dialect=Dialect), str(node.this.this)
+    type_name, text = node.to.sql(dialect=Dialect), str(node.this.this)
     try:
-        if kind == "DATE":
+        if type_name == "DATE":
             return dt.date.fromisoformat(text)
-        if kind == "TIMESTAMP" and (parsed := dt.datetime.fromisoformat(text)).tzinfo is None:
+        if type_name == "TIMESTAMP" and (parsed := dt.datetime.fromisoformat(text)).tzinfo is None:
             return parsed
     except ValueError:
         pass
@@ -361,10 +358,10 @@ def _value(node: Any) -> Any:
 
 def _check_nothing_lost(text: str, tree: Any) -> None:
     """sqlglot drops or misreads some words without an error, such as those of DuckDB's INSERT BY NAME."""
-    given, read = _words(text), _words(show(tree))
-    if given == read:
+    words, read_words = _words(text), _words(show(tree))
+    if words == read_words:
         return
-    lost = next((a for a, b in zip(given[0], read[0]) if a != b), given[0][-1])
+    lost = next((a for a, b in zip(words[0], read_words[0]) if a != b), words[0][-1])
     raise ArgumentError(
         f"The statement would be read as another one, from {lost!r} on: {show(tree)}. Write that, if you mean it."
         f"{_hint(text)}"

@@ -59,8 +59,8 @@ class TextFile(ABC):
         with self._errors():
             for columns in self._columns():
                 rows = len(next(iter(columns.values())))
-                given = [self._array(columns.get(f.name, [None] * rows), f, start) for f in schema]
-                yield pa.record_batch(given, schema=schema)
+                typed = [self._array(columns.get(f.name, [None] * rows), f, start) for f in schema]
+                yield pa.record_batch(typed, schema=schema)
                 start += rows
 
     def _array(self, values: Any, field: pa.Field, start: int) -> pa.Array:
@@ -205,25 +205,27 @@ class JsonLines(TextFile):
         first: dict[str, Any] = {}
         for columns in self._columns():
             for name, values in columns.items():
-                kinds = names.setdefault(name, set())
+                json_types = names.setdefault(name, set())
                 if type_of(name) in (None, pa.null()):
-                    kinds.update(text_values.kind_of(value) for value in values if value is not None)
+                    json_types.update(text_values.json_type(value) for value in values if value is not None)
                 elif first.get(name) is None:
                     first[name] = next((value for value in values if value is not None), None)
         if not names:
             raise ArgumentError(f"{self.location.shown} has no rows, so its columns are unknown.")
-        return {name: self._type(name, type_of(name), first.get(name), kinds) for name, kinds in names.items()}
+        return {
+            name: self._type(name, type_of(name), first.get(name), json_types) for name, json_types in names.items()
+        }
 
-    def _type(self, name: str, dtype: pa.DataType | None, first: Any, kinds: set[type]) -> pa.DataType:
+    def _type(self, name: str, dtype: pa.DataType | None, first: Any, json_types: set[type]) -> pa.DataType:
         if dtype not in (None, pa.null()):
             plain = arrays.plain_type(dtype)
             sample = pa.array([first if isinstance(first, str) else None], pa.string())
             return plain if pa.types.is_nested(plain) else text_values.type_for(sample, self._target_type(name, plain))
-        inferred = text_values.infer_json(kinds)
+        inferred = text_values.infer_json(json_types)
         if inferred is None:
-            found = ", ".join(sorted(kind.__name__ for kind in kinds))
+            names = ", ".join(sorted(kind.__name__ for kind in json_types))
             raise ArgumentError(
-                f"{self.location.shown}: no type fits column {name!r}, whose values are of these kinds: {found}. The "
+                f"{self.location.shown}: no type fits column {name!r}, whose values are of these kinds: {names}. The "
                 "target has no type for the column; give the rows as Parquet or as a table."
             )
         return inferred

@@ -165,15 +165,15 @@ def _python(value: Any) -> Any:
     return [_python(item) for item in value] if isinstance(value, list) else value
 
 
-def infer_json(kinds: set[type]) -> pa.DataType | None:
-    """The type of JSON values of these kinds (see `kind_of`); `None` if they have none in common."""
-    if kinds == {int, float}:
+def infer_json(json_types: set[type]) -> pa.DataType | None:
+    """The type that fits JSON values of these types (see `json_type`); `None` if none fits all."""
+    if json_types == {int, float}:
         return pa.float64()
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
-    return types.get(next(iter(kinds))) if len(kinds) == 1 else pa.null() if not kinds else None
+    return types.get(next(iter(json_types))) if len(json_types) == 1 else pa.null() if not json_types else None
 
 
-def kind_of(value: Any) -> type:
+def json_type(value: Any) -> type:
     if isinstance(value, Number):
         return int if value.lstrip("-").isdigit() else float
     return type(value)

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from fsspeckit.core.reports import CompactPlan, CompactResult
 from fsspeckit.report.summary import count, size
-from fsspeckit.report.terminal import MANY_FILES, left_out, line, listing, title
+from fsspeckit.report.terminal import MANY_FILES, left_out, line, listing, title, took
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class CompactResultView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result = self.result
-        took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield title("Compacted", self.target + took)
+        yield title("Compacted", self.target + took(self.seconds))
         if not result.commits:
             yield line(f"Nothing to do: {count(result.files_after, 'file')} of {size(result.bytes_after)}.", "bold")
             return

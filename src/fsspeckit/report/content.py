@@ -17,7 +17,16 @@ from fsspeckit.core.reports import (
     WritePlan,
     WriteResult,
 )
-from fsspeckit.report.inspection import InspectedFile, Inspection, range_text
+from fsspeckit.report.inspection import (
+    InspectedFile,
+    Inspection,
+    codec_text,
+    column_cells,
+    overlap_text,
+    partition_text,
+    range_text,
+    writer_text,
+)
 from fsspeckit.report.summary import (
     LABELS,
     Group,
@@ -108,12 +117,6 @@ def content_of(report: PageReport, target: str) -> Content:
 
 
 def _of_plan(plan: MergePlan, target: str) -> Content:
-    new = set(plan.new_partitions)
-    places = [
-        (folder or TOP, count(n, "new row"), "new partition" if folder in new else "")
-        for folder, n in plan.new_rows.items()
-    ]
-    places += [(folder, "", "loses its last file") for folder in plan.emptied_partitions]
     groups = tuple(group for group in plan_groups(plan) if group.files)
     return Content(
         state=PLANNED,
@@ -124,7 +127,7 @@ def _of_plan(plan: MergePlan, target: str) -> Content:
         notices=(*_new_target(plan.creates_target, "would be created"), *_columns(plan), *plan.hints),
         groups=groups,
         written=written(groups),
-        places=tuple(places),
+        places=_places(plan),
         files=tuple(
             PageFile(
                 f.path,
@@ -140,6 +143,13 @@ def _of_plan(plan: MergePlan, target: str) -> Content:
     )
 
 
+def _places(plan: MergePlan | WritePlan) -> tuple[tuple[str, str, str], ...]:
+    """The folders that get new rows or lose their last file: their name, the rows, and a note."""
+    new = set(plan.new_partitions)
+    gain = [(f or TOP, count(n, "new row"), "new partition" if f in new else "") for f, n in plan.new_rows.items()]
+    return (*gain, *((folder, "", "loses its last file") for folder in plan.emptied_partitions))
+
+
 def _reason(file: FilePlan) -> str:
     changed = getattr(file, "changed_rows", None)
     parts = [file.reason]
@@ -153,11 +163,11 @@ def _reason(file: FilePlan) -> str:
 def _columns(plan: MergePlan) -> list[str]:
     """New columns and types, unless a hint describes them."""
     changes = [("New columns", plan.added_columns), ("New types", plan.retyped_columns)]
-    said = " ".join(plan.hints)
+    hints = " ".join(plan.hints)
     return [
         f"{title}: {', '.join(f'{name} is {dtype}' for name, dtype in columns.items())}."
         for title, columns in changes
-        if columns and not all(name in said for name in columns)
+        if columns and not all(name in hints for name in columns)
     ]
 
 
@@ -189,8 +199,8 @@ def _of_result(result: MergeResult, target: str) -> Content:
 
 
 def _files(files: Iterable[MergeFileMetadata], removed: Iterable[str]) -> tuple[PageFile, ...]:
-    there = [PageFile(f.path, f.operation, f.row_count, f.size_bytes) for f in files]
-    return (*there, *(PageFile(path, "removed") for path in removed))
+    written_files = [PageFile(f.path, f.operation, f.row_count, f.size_bytes) for f in files]
+    return (*written_files, *(PageFile(path, "removed") for path in removed))
 
 
 def _tiles(report: MergePlan | MergeResult) -> tuple[tuple[str, str, str], ...]:
@@ -208,7 +218,7 @@ def _tiles(report: MergePlan | MergeResult) -> tuple[tuple[str, str, str], ...]:
         ("target_count_after", "rows after", report.target_count_after, True),
         ("removed_files", "files removed", removed, bool(removed)),
     ]
-    return tuple((name, word, count(number)) for name, word, number, there in shown if there)
+    return tuple((name, word, count(number)) for name, word, number, is_shown in shown if is_shown)
 
 
 def _facts(name: str, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -230,17 +240,11 @@ def _of_write(report: WritePlan | WriteResult, target: str) -> Content:
     if isinstance(report, WriteResult):
         files = _files(report.files, report.removed_files)
         return Content(state=DONE, **common, groups=_groups_of(files), files=files)  # type: ignore[arg-type]
-    new = set(report.new_partitions)
-    places = [
-        (folder or TOP, count(n, "new row"), "new partition" if folder in new else "")
-        for folder, n in report.new_rows.items()
-    ]
-    places += [(folder, "", "loses its last file") for folder in report.emptied_partitions]
     planned = [
         *(PageFile(path, "rewrite") for path in report.retyped_files),
         *(PageFile(path, "removed") for path in report.removed_files),
     ]
-    return Content(state=PLANNED, **common, places=tuple(places), files=tuple(planned))  # type: ignore[arg-type]
+    return Content(state=PLANNED, **common, places=_places(report), files=tuple(planned))  # type: ignore[arg-type]
 
 
 def _groups_of(files: Sequence[PageFile]) -> tuple[Group, ...]:
@@ -291,21 +295,11 @@ MAX_ROWS = 500
 
 
 def _of_inspection(seen: Inspection) -> Content:
-    overlap = (
-        []
-        if seen.key_overlap is None
-        else [
-            ("files per key", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
-        ]
-    )
-    partitions = f"{count(seen.partitions)} by {', '.join(seen.partition_columns)}" if seen.partitions else "none"
+    overlap, columns = overlap_text(seen), tuple(column_cells(seen))
     notices = [f"Unfinished commit: {name}. Run `fsspeckit recover`." for name in seen.unfinished]
     notices += [seen.compaction] if seen.compaction else []
     if not seen.key_columns:
         notices.append("Name the key (-k COLUMN) to see where its values lie.")
-    columns = tuple(
-        (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
-    )
     return Content(
         state=SEEN,
         title=seen.path,
@@ -318,11 +312,11 @@ def _of_inspection(seen: Inspection) -> Content:
         ),
         facts=(
             *_facts("key", seen.key_columns),
-            ("partitions", partitions),
+            ("partitions", partition_text(seen)),
             *((f"range of {name}", range_text(key_range)) for name, key_range in seen.keys.items()),
-            *overlap,
-            ("codecs", ", ".join(sorted({c for f in seen.files for c in f.codecs})) or "none"),
-            ("written by", "; ".join(sorted({f.written_by for f in seen.files})) or "nobody"),
+            *([("files per key", overlap)] if overlap else []),
+            ("codecs", codec_text(seen)),
+            ("written by", writer_text(seen)),
         ),
         notices=tuple(notices),
         tables=(PageTable("Columns", count(len(columns), "column"), ("column", "type", "partition", "null"), columns),),

@@ -37,11 +37,11 @@ def el(tag: str, *children: Child, **attributes: str | None) -> Element:
     >>> markup(el("p", "1 < 2 ", el("b", "yes"), class_="note"))
     '<p class="note">1 &lt; 2 <b>yes</b></p>'
     """
-    given = {
+    values = {
         name.rstrip("_").replace("_", "-"): visible(value) for name, value in attributes.items() if value is not None
     }
     made = ElementTree.Element(
-        tag, {("viewBox" if name == "viewbox" else name): value for name, value in given.items()}
+        tag, {("viewBox" if name == "viewbox" else name): value for name, value in values.items()}
     )
     return add(made, *children)
 
@@ -66,10 +66,10 @@ def table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], numeric: Sequence[int] = (), class_: str = ""
 ) -> Element:
     """A table whose cells carry their heading, so that a narrow screen can show each row as a card."""
-    kinds = ["n" if number in numeric else None for number in range(len(heads))]
-    top = el("tr", *(el("th", head, scope="col", class_=kind) for head, kind in zip(heads, kinds, strict=True)))
+    styles = ["n" if number in numeric else None for number in range(len(heads))]
+    top = el("tr", *(el("th", head, scope="col", class_=style) for head, style in zip(heads, styles, strict=True)))
     body = el("tbody")
     for row in rows:
-        cells = zip(row, heads, kinds, strict=True)
-        add(body, el("tr", *(el("td", cell, data_head=head or None, class_=kind) for cell, head, kind in cells)))
+        cells = zip(row, heads, styles, strict=True)
+        add(body, el("tr", *(el("td", cell, data_head=head or None, class_=style) for cell, head, style in cells)))
     return el("table", el("caption", caption), el("thead", top), body, class_=class_ or None)

@@ -69,7 +69,7 @@ def file_list(files: Sequence[PageFile], key_map: KeyMap | None, target: str) ->
             )
             add(body, el("tr", head, class_="folder-row", data_folder=folder))
             current = folder
-        add(body, _row(file, shown, place, folder, key_map, scale, target))
+        add(body, _row(file, shown, place, folder, key_map, scale))
     return add(made, body)
 
 
@@ -94,7 +94,6 @@ def _row(
     folder: str,
     key_map: KeyMap | None,
     scale: Scale | None,
-    target: str,
 ) -> Element:
     span = key_map.ranges.get(file.path) if key_map is not None else None
     changes = [(count(number), word) for word, number in file.changes if number]

@@ -17,7 +17,7 @@ from string import Template
 
 from fsspeckit import __version__
 from fsspeckit.core.reports import MergeResult
-from fsspeckit.report.content import TOP, Content, PageReport, PageTable, Record, content_of
+from fsspeckit.report.content import TOP, Content, PageReport, Record, content_of
 from fsspeckit.report.elements import Child, Element, add, el, markup, table
 from fsspeckit.report.files import file_list
 from fsspeckit.report.key_map import draw
@@ -37,7 +37,8 @@ def page(report: PageReport, target: str, record: Record | None = None) -> str:
     drawn = _map(content, target)
     add(main, *drawn)
     for shown in content.tables:
-        add(main, *_small_table(shown))
+        cells = table(shown.caption, shown.heads, shown.rows, shown.numeric, "cards")
+        add(main, el("h2", shown.title), cells)
     if content.files:
         listed = file_list(content.files, content.key_map, target)
         add(main, el("h2", "Files"), None if drawn else _controls(content), listed)
@@ -204,7 +205,3 @@ def _controls(content: Content) -> Element:
     ]
     text = el("input", type="search", placeholder="Filter by path or reason", aria_label="Filter by path or reason")
     return el("div", text, *boxes, el("output", ""), class_="controls", hidden="")
-
-
-def _small_table(shown: PageTable) -> list[Element]:
-    return [el("h2", shown.title), table(shown.caption, shown.heads, shown.rows, shown.numeric, "cards")]

@@ -213,6 +213,31 @@ def _shown(bounds: Bounds | None, type_name: str) -> KeyRange:
     return KeyRange(lower, upper, bounds.nulls, known=True)
 
 
+def partition_text(seen: Inspection) -> str:
+    return f"{count(seen.partitions)} by {', '.join(seen.partition_columns)}" if seen.partitions else "none"
+
+
+def codec_text(seen: Inspection) -> str:
+    return ", ".join(sorted({codec for file in seen.files for codec in file.codecs})) or "none"
+
+
+def writer_text(seen: Inspection) -> str:
+    return "; ".join(sorted({file.written_by for file in seen.files})) or "nobody"
+
+
+def overlap_text(seen: Inspection) -> str | None:
+    if seen.key_overlap is None:
+        return None
+    return f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average"
+
+
+def column_cells(seen: Inspection) -> list[tuple[str, str, str, str]]:
+    """Name, type, and two notes about each column."""
+    return [
+        (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
+    ]
+
+
 def range_text(key_range: KeyRange) -> str:
     """A range for people: `1 … 9, 2 nulls`."""
     if not key_range.known:

@@ -140,15 +140,15 @@ def _drawn_marks(places: Iterable[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def _sentences(scale: Scale, key_map: KeyMap, files: Sequence[PageFile]) -> list[str]:
-    said = [f"Keys are evenly spaced, in their order: {scale.why}."] if scale.by_rank and scale.why else []
+    notes = [f"Keys are evenly spaced, in their order: {scale.why}."] if scale.by_rank and scale.why else []
     if key_map.source is None:
-        said.append("Keys of the source are not marked: some are not numbers (NaN).")
-    there = [f for f in files if f.action != "removed"]
-    missing = sum(f.path not in key_map.ranges for f in there)
+        notes.append("Keys of the source are not marked: some are not numbers (NaN).")
+    present = [f for f in files if f.action != "removed"]
+    missing = sum(f.path not in key_map.ranges for f in present)
     if missing:
         why = "it shows no more" if len(key_map.ranges) >= MAX_FILES else "their footers were not read again"
-        said.append(f"Not on the map are {count(missing)} of {count(len(there), 'file')}: {why}.")
-    return said
+        notes.append(f"Not on the map are {count(missing)} of {count(len(present), 'file')}: {why}.")
+    return notes
 
 
 def _blocks(files: Sequence[PageFile], key_map: KeyMap, scale: Scale, target: str) -> list[Block]:

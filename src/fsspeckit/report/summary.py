@@ -90,6 +90,9 @@ _DONE = {
 }
 
 
+# The most values that a sentence lists.
+_LISTED = 8
+
 __all__ = [
     "LABELS",
     "Group",
@@ -168,12 +171,12 @@ def partition_facts(plan: MergePlan | WritePlan) -> list[tuple[str, str]]:
     """Where new rows go, and the partitions that appear and disappear."""
     new = [f"{folder} ({count(rows)})" for folder, rows in plan.new_rows.items() if folder]
     facts = [("new rows in", new), ("new", plan.new_partitions), ("emptied", plan.emptied_partitions)]
-    return [(name, _some(values)) for name, values in facts if values]
+    return [(name, _listed(values)) for name, values in facts if values]
 
 
-def _some(values: Sequence[str], limit: int = 8) -> str:
-    more = f" and {count(len(values) - limit)} more" if len(values) > limit else ""
-    return ", ".join(values[:limit]) + more
+def _listed(values: Sequence[str]) -> str:
+    more = f" and {count(len(values) - _LISTED)} more" if len(values) > _LISTED else ""
+    return ", ".join(values[:_LISTED]) + more
 
 
 def retyped(result: MergeResult) -> str | None:
@@ -199,7 +202,7 @@ def still_kept(result: MergeResult) -> str | None:
     if not result.kept_copies:
         return None
     return (
-        f"Kept copies may still have the deleted rows: {_some(result.kept_copies)}. `fsspeckit history --keep 0` "
+        f"Kept copies may still have the deleted rows: {_listed(result.kept_copies)}. `fsspeckit history --keep 0` "
         "removes them."
     )
 
@@ -220,7 +223,7 @@ def compaction_advice(footers: Sequence[Footer], key_overlap: float | None) -> s
     """`300 files of 12 kB; a key may be in 212 of them. Compaction would …`; `None` if it is not worth it."""
     bins = choose_bins(footers, defaults.TARGET_SIZE, ())
     files = sum(len(b.files) for b in bins)
-    new_files = sum(max(1, round(b.bytes / defaults.TARGET_SIZE)) for b in bins)
+    new_files = sum(b.new_files(defaults.TARGET_SIZE) for b in bins)
     if not bins:
         return None
     average = sum(b.bytes for b in bins) // files

@@ -16,7 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.core.reports import FilePlan, MergeFileMetadata, MergePlan, MergeResult, WritePlan, WriteResult
-from fsspeckit.report.inspection import InspectedFile, Inspection, range_text
+from fsspeckit.report.inspection import (
+    InspectedFile,
+    Inspection,
+    codec_text,
+    column_cells,
+    overlap_text,
+    partition_text,
+    range_text,
+    writer_text,
+)
 from fsspeckit.report.summary import (
     LABELS,
     Group,
@@ -86,8 +95,8 @@ class ResultView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result, groups = self.result, result_groups(self.result)
-        took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield title("Deleted" if result.strategy == "delete" else "Merged", headline(result, self.target) + took)
+        verb = "Deleted" if result.strategy == "delete" else "Merged"
+        yield title(verb, headline(result, self.target) + took(self.seconds))
         yield line(counts(result), "bold")
         if result.updated and not result.rewritten_files:
             yield line("The matched rows already equal those of the source; no file was rewritten.")
@@ -130,8 +139,8 @@ class WriteResultView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         result = self.result
-        took = f" in {self.seconds:.2f} s" if self.seconds is not None else ""
-        yield title("Written", f"{result.mode} {count(result.rows, 'row')} into {self.target}{took}")
+        rest = f"{result.mode} {count(result.rows, 'row')} into {self.target}{took(self.seconds)}"
+        yield title("Written", rest)
         yield line(write_counts(result), "bold")
         files = [_result_row(file, self.target) for file in result.files]
         files += [(relative(path, self.target), "removed", "", "") for path in result.removed_files]
@@ -149,10 +158,7 @@ class InspectionView:
         seen = self.inspection
         yield title("Data set", seen.path)
         yield _facts(_inspection_facts(seen))
-        columns = [
-            (c.name, c.type, "partition" if c.partition else "", "" if c.nullable else "not null") for c in seen.columns
-        ]
-        yield from listing(("column", "type", "", ""), columns, options)
+        yield from listing(("column", "type", "", ""), column_cells(seen), options)
         files = seen.files if len(seen.files) <= MANY_FILES else seen.files[: MANY_FILES // 2]
         heads = ("file", "rows", "size", "row groups", "codec", *seen.key_columns)
         yield from listing(heads, [_inspection_row(f, seen) for f in files], options)
@@ -160,24 +166,18 @@ class InspectionView:
 
 
 def _inspection_facts(seen: Inspection) -> list[tuple[str, str]]:
-    writers = sorted({f.written_by for f in seen.files})
     facts = [
         ("files", count(len(seen.files))),
         ("rows", count(seen.rows)),
         ("size", size(seen.bytes)),
         ("row groups", count(seen.row_groups)),
-        (
-            "partitions",
-            f"{count(seen.partitions)} by {', '.join(seen.partition_columns)}" if seen.partitions else "none",
-        ),
-        ("codecs", ", ".join(sorted({c for f in seen.files for c in f.codecs})) or "none"),
-        ("written by", "; ".join(writers) or "nobody"),
+        ("partitions", partition_text(seen)),
+        ("codecs", codec_text(seen)),
+        ("written by", writer_text(seen)),
     ]
     facts += [(f"range of {name}", range_text(key_range)) for name, key_range in seen.keys.items()]
-    if seen.key_overlap is not None:
-        facts.append(
-            ("pruning", f"a key may be in {seen.key_overlap:,.1f} of {count(len(seen.files), 'file')} on average")
-        )
+    if overlap := overlap_text(seen):
+        facts.append(("pruning", overlap))
     if seen.compaction is not None:
         facts.append(("compaction", seen.compaction))
     return facts
@@ -210,6 +210,10 @@ def _worthlisting(files: Sequence[FilePlan]) -> Sequence[FilePlan]:
 def left_out(number: int, what: str = "file") -> Iterable[Padding]:
     if number > 0:
         yield line(f"… and {count(number, f'more {what}')}; --json lists all of them.", "dim")
+
+
+def took(seconds: float | None) -> str:
+    return "" if seconds is None else f" in {seconds:.2f} s"
 
 
 def title(verb: str, rest: str) -> Text:

@@ -23,7 +23,7 @@ from fsspeckit.core.commit.shared import (
     check_not_forked,
     check_unchanged,
     has_conflicts,
-    in_silence,
+    ignore_waiting,
     not_finished,
     refuse_pattern,
     storage_errors,
@@ -54,7 +54,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def writing(
-    location: DiskLocation, lock_timeout: float = 60, *, waiting: Waiting = in_silence
+    location: DiskLocation, lock_timeout: float = 60, *, waiting: Waiting = ignore_waiting
 ) -> Iterator[DiskSession]:
     failed = f"Cannot write to {location.shown}"
     with _locked(location, lock_timeout, waiting) as (is_same_folder, made), storage_errors(failed, "stage", _ADVICE):
@@ -96,7 +96,7 @@ def plan_folder(location: DiskLocation) -> str | None:
 
 @contextlib.contextmanager
 def _locked(
-    location: DiskLocation, lock_timeout: float, waiting: Waiting = in_silence
+    location: DiskLocation, lock_timeout: float, waiting: Waiting = ignore_waiting
 ) -> Iterator[tuple[Callable[[], bool], list[str]]]:
     """Make the data set's folder if it does not exist, and lock it.
 

@@ -180,10 +180,10 @@ class Finisher:
         entries = self.objects.list_all(f"{home}/{session}" if session else home)
         excluded = (home, self._head_key)  # some programs make an object `home/` for a folder
         keys = [e.key for e in entries if e.key not in excluded and not self._is_of_running_plan(e)]
-        found = Leftovers(store_undo.without_records(self.location, keys, {*keys}.__contains__))
-        targets = {key for _, key in self.map(self._key_of_intent, found.intents) if key is not None}
+        leftovers = Leftovers(store_undo.without_records(self.location, keys, {*keys}.__contains__))
+        targets = {key for _, key in self.map(self._key_of_intent, leftovers.intents) if key is not None}
         uploads = [upload for _, of_key in self.map(self.objects.list_uploads, sorted(targets)) for upload in of_key]
-        return replace(found, uploads=tuple(uploads))
+        return replace(leftovers, uploads=tuple(uploads))
 
     def _is_of_running_plan(self, entry: Entry) -> bool:
         """A plan has no lease. It removes its objects when it ends, so one that is a day old is dead."""

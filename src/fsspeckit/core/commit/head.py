@@ -40,7 +40,7 @@ _PLAN = "plan-"
 # Pauses between attempts of the check of conditional writes, in seconds.
 _PAUSES = (0.1, 0.2, 0.4, 0.8)
 # How long readers that only warn wait for a commit to be finished.
-_MOMENT = 1.5
+_SHORT_WAIT_SECONDS = 1.5
 State = Literal["free", "leased", "committed", "removing", "discarding"]
 
 
@@ -161,7 +161,7 @@ def reading(location: StoreLocation, timeout: float | None) -> Iterator[Writers]
     objects, key = location.storage.objects, head_key(location.root)
     with listing_errors(location):
         try:
-            before = _settled_head(objects, key, _MOMENT if timeout is None else timeout)
+            before = _settled_head(objects, key, _SHORT_WAIT_SECONDS if timeout is None else timeout)
             commits = [f"{objects.place}/{key}"] if before is not None and before.journal is not None else []
             last = _last_commit(before)
             writers = Writers(commits, have_committed=lambda: _last_commit(_settled_head(objects, key, 0)) != last)

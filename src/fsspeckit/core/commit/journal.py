@@ -119,8 +119,8 @@ def plan(
     additions.sort(key=lambda addition: addition.before is not None)
     removals = tuple(Removal(f.path, State.of(f)) for f in removed)
     folders = tuple(missing_folders(location, [s.path for s in staged]))
-    gone = {f.path for f in removed}
-    kept = [] if staged else [Unchanged(path, state) for path, state in before.items() if path not in gone]
+    removed_paths = {f.path for f in removed}
+    kept = [] if staged else [Unchanged(path, state) for path, state in before.items() if path not in removed_paths]
     unchanged = tuple(kept[:_MAX_UNCHANGED])
     journal = Journal(location.root, inode_of(location), tuple(additions), removals, folders, unchanged)
     try:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fsspeckit.core.commit import disk, store
 from fsspeckit.core.commit.record import Record
-from fsspeckit.core.commit.shared import CommitNote, Resolution, Waiting, Writers, check_unchanged, in_silence
+from fsspeckit.core.commit.shared import CommitNote, Resolution, Waiting, Writers, check_unchanged, ignore_waiting
 from fsspeckit.core.dataset.listing import listing_errors
 from fsspeckit.core.model import FileInfo, Staged
 from fsspeckit.core.storage import Location
@@ -82,7 +82,7 @@ class CommitProtocol(Protocol):
     """How a data set is held and changed. `location` is of the storage that the protocol is for."""
 
     def writing(
-        self, location: Any, lock_timeout: float = 60, *, waiting: Waiting = in_silence
+        self, location: Any, lock_timeout: float = 60, *, waiting: Waiting = ignore_waiting
     ) -> contextlib.AbstractContextManager[Session]: ...
     def recover(self, location: Any, lock_timeout: float = 60, resolution: Resolution | None = None) -> list[str]: ...
     def unfinished(self, location: Any) -> list[str]: ...
@@ -95,7 +95,7 @@ _PROTOCOLS: Mapping[str, CommitProtocol] = {"rename": disk, "upload": store}
 
 
 @contextlib.contextmanager
-def writing(location: Location, lock_timeout: float = 60, waiting: Waiting = in_silence) -> Iterator[Session]:
+def writing(location: Location, lock_timeout: float = 60, waiting: Waiting = ignore_waiting) -> Iterator[Session]:
     """Hold the data set for writing. What the session staged and did not commit is gone when it ends.
 
     While another writer holds it, `waiting` is called with a function that says which one. After Ctrl-C, the

@@ -37,7 +37,7 @@ Waiting = Callable[[Callable[[], str]], None]
 """Called again and again while a lock is not free, with a function that says who has it."""
 
 
-def in_silence(owner: Callable[[], str]) -> None:
+def ignore_waiting(owner: Callable[[], str]) -> None:
     """`Waiting` that does nothing."""
 
 

@@ -46,7 +46,7 @@ from fsspeckit.core.commit.shared import (
     check_not_forked,
     check_unchanged,
     home_of,
-    in_silence,
+    ignore_waiting,
     not_finished,
     owner_text,
     storage_errors,
@@ -77,7 +77,7 @@ _MAX_FINISHED = 3
 
 @contextlib.contextmanager
 def writing(
-    location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME, *, waiting: Waiting = in_silence
+    location: StoreLocation, lock_timeout: float = 60, runtime: Runtime = RUNTIME, *, waiting: Waiting = ignore_waiting
 ) -> Iterator[StoreSession]:
     with _lock_errors(location):
         check_location(location)
@@ -132,7 +132,7 @@ class _Acquisition:
 
     location: StoreLocation
     runtime: Runtime
-    waiting: Waiting = in_silence
+    waiting: Waiting = ignore_waiting
     done: list[str] = field(default_factory=list)
     _unchanged_since: tuple[str, float] = ("", 0.0)
 
@@ -266,7 +266,7 @@ class StoreSession:
         if not staged and not removed:
             return
         self.stage(())
-        with self.location.storage.look(self.location.root):
+        with self.location.storage.one_listing(self.location.root):
             check_unchanged(self.location, expected)
             refuse_nested_heads(self.location)
             summaries = [f for f in self.location.storage.walk(self.location.root) if f.path in SUMMARY_FILES]

@@ -38,8 +38,8 @@ def keep(
     removed = [infos[r.path] for r in journal.removals if r.path in infos]
     kept = [FileState(f.path, f.size, f.mtime_ns, f.etag, f"file-{n:05d}") for n, f in enumerate(removed)]
     each(lambda file: objects.copy_object(location.at(file.path), f"{folder}/{file.name}", file.etag), kept)
-    gone = {file.path for file in removed}
-    files = [FileState(f.path, f.size, f.mtime_ns, f.etag) for f in expected if f.path not in gone]
+    removed_paths = {file.path for file in removed}
+    files = [FileState(f.path, f.size, f.mtime_ns, f.etag) for f in expected if f.path not in removed_paths]
     files += [FileState(a.path, a.size, 0, a.etag, added=True) for a in journal.additions]
     number = max((record.number for record in records(location)), default=0) + 1
     left, kept_files = tuple(sorted(files, key=lambda file: file.path)), tuple(kept)
@@ -98,15 +98,15 @@ def _rename(location: StoreLocation, objects: Objects, names: dict[str, str], jo
 
 def records(location: StoreLocation, objects: Objects | None = None) -> list[Record]:
     """The kept commits, the oldest first. What is not a record of ours is ignored."""
-    objects, found = objects or location.storage.objects, []
+    objects, kept = objects or location.storage.objects, []
     for entry in objects.list_all(undo_folder(location.root)):
         folder, _, name = entry.key.rpartition("/")
         answer = objects.get(entry.key) if name == _RECORD else None
         if answer is not None:
             with contextlib.suppress(*MALFORMED):
                 record = parse(answer[0], folder)
-                found += [record] if folder == undo_folder(location.root, record.commit) else []
-    return sorted(found, key=lambda record: record.number)
+                kept += [record] if folder == undo_folder(location.root, record.commit) else []
+    return sorted(kept, key=lambda record: record.number)
 
 
 def put_back(location: StoreLocation, staging: str, record: Record) -> list[Staged]:

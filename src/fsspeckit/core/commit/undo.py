@@ -49,13 +49,13 @@ def undo(location: Location, lock_timeout: float = 60, on_progress: OnProgress |
         removed = [info for info in infos if info.path in added - put_back]
         progress.enter("commit")
         session.commit(staged, removed, infos, undoes=last)
-    restored, gone = sorted(put_back), [info.path for info in removed]
+    restored, removed_paths = sorted(put_back), [info.path for info in removed]
     return UndoResult(
         last.operation,
         _time(last),
         dict(last.counts),
         [location.show(path) for path in restored],
-        [location.show(path) for path in gone],
+        [location.show(path) for path in removed_paths],
     )
 
 
@@ -96,7 +96,7 @@ def kept_copies(location: Location) -> list[str]:
 
 
 def _is_old(record: Record, newer: int, keep: int | None, age: float | None) -> bool:
-    """Is a record, with so many newer ones, beyond one of the limits?"""
+    """Is a record beyond one of the limits? `newer` is the number of newer records."""
     return (keep is not None and newer >= keep) or (age is not None and time.time() - record.at > age)
 
 

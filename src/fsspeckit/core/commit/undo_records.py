@@ -115,12 +115,12 @@ def records(location: DiskLocation) -> list[Record]:
     inode, own = inode_of(location), staging_folders.homes(location)
     names = [name for name in location.storage.names(location.parent) if name.startswith(HOME)] if location.name else []
     homes = [*own, *(home for name in names if (home := posixpath.join(location.parent, name)) not in own)]
-    found = []
+    kept = []
     for home in homes:
         for record in _records_in(location, posixpath.join(home, FOLDER), is_own=home in own):
             is_ours = record.inode == inode or (home in own and not _is_beside(location, record.inode))
-            found += [record] if is_ours else []
-    return sorted(found, key=lambda record: record.number)
+            kept += [record] if is_ours else []
+    return sorted(kept, key=lambda record: record.number)
 
 
 def _is_beside(location: DiskLocation, inode: int) -> bool:
@@ -137,7 +137,7 @@ def _records_in(location: DiskLocation, folder: str, *, is_own: bool) -> list[Re
 
     Other users may have private records of other data sets.
     """
-    storage, found = location.storage, []
+    storage, kept = location.storage, []
     if storage.is_link(folder):
         return []
     try:
@@ -151,10 +151,10 @@ def _records_in(location: DiskLocation, folder: str, *, is_own: bool) -> list[Re
         try:
             if not storage.is_link(path) and storage.stat(posixpath.join(path, RECORD)) is not None:
                 record = parse(storage.read_bytes(posixpath.join(path, RECORD)), path)
-                found += [record] if record.commit == name else []
+                kept += [record] if record.commit == name else []
         except MALFORMED:
             continue
-    return found
+    return kept
 
 
 def put_back(location: DiskLocation, staging: str, record: Record) -> list[Staged]:

@@ -36,10 +36,11 @@ from fsspeckit.core.storage import Location, cache
 from fsspeckit.core.values.calendars import Calendar
 
 # Fewer footers are read as fast as a cache file.
-_LEAST_ON_DISK, _LEAST_IN_STORE = 64, 8
+_MIN_FILES_ON_DISK, _MIN_FILES_IN_STORE = 64, 8
+# How long ago a file must have changed last, in nanoseconds: a later change in the same clock tick looks the same.
 _RACY = 2 * 10**9
-# A cache file is written again when at least one of so many footers had to be read.
-_WRITTEN_FOR_ONE_IN = 50
+# A cache file is written again when at least one footer in this many had to be read.
+_MAX_FOOTERS_PER_NEW_ONE = 50
 
 # Increased whenever the meaning of a footer, of its bounds or of this format changes.
 FORMAT = 4
@@ -85,7 +86,7 @@ Read = Callable[[list[FileInfo]], list[Footer]]
 def cached_footers(location: Location, files: Iterable[FileInfo], columns: Sequence[str], read: Read) -> Footers:
     """The footers of files with the bounds of `columns`, from the cache or by `read`."""
     infos = list(files)
-    least = _LEAST_IN_STORE if location.storage.opens_by_request else _LEAST_ON_DISK
+    least = _MIN_FILES_IN_STORE if location.storage.opens_by_request else _MIN_FILES_ON_DISK
     name = None if len(infos) < least or cache.folder() is None else _name(location, columns)
     if name is None:
         return Footers(read(infos))
@@ -96,7 +97,7 @@ def cached_footers(location: Location, files: Iterable[FileInfo], columns: Seque
     footers = {footer.path: footer for footer in valid}
     new = read([info for info in infos if info.path not in footers])
     stable = [footer for footer in new if footer.certain and _is_stable(footer.info, now)]
-    if stable and len(stable) * _WRITTEN_FOR_ONE_IN >= len(infos):
+    if stable and len(stable) * _MAX_FOOTERS_PER_NEW_ONE >= len(infos):
         with contextlib.suppress(OverflowError, UnicodeError, pa.ArrowException):  # values that the format cannot hold
             cache.save(name, encode([*valid, *stable], columns))
     footers.update((footer.path, footer) for footer in new)

@@ -43,7 +43,7 @@ def listing_errors(location: Location) -> Iterator[None]:
 
 def list_files(location: Location) -> tuple[FileInfo, ...]:
     """The data files, sorted by path. An absent data set has none."""
-    with listing_errors(location), location.storage.look(location.root):
+    with listing_errors(location), location.storage.one_listing(location.root):
         check_plain(location)
         if not location.storage.is_dir(location.root):
             return ()
@@ -126,7 +126,7 @@ def no_dataset(location: Location) -> TargetError:
     """The error for a target that does not exist, with a folder beside it if its name is alike."""
     meant = ""
     with contextlib.suppress(OSError, FsspeckitError):
-        found = closest(location.name, (n for n in location.storage.names(location.parent) if n != location.name))
-        if found is not None:
-            meant = f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), found)}?"
+        similar = closest(location.name, (n for n in location.storage.names(location.parent) if n != location.name))
+        if similar is not None:
+            meant = f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), similar)}?"
     return TargetError(f"There is no data set at {location.shown}. Check the path.{meant}")

@@ -95,8 +95,8 @@ def _with_types(partitions: PartitionMap, named: Iterable[Mapping[str, Any]]) ->
     types = list(partitions.types)
     for number, column in enumerate(partitions.columns):
         if pa.types.is_null(types[number]):
-            given = [partition[column] for partition in named if partition.get(column) is not None]
-            types[number] = _arrow_type(column, given) if given else pa.string()
+            values = [partition[column] for partition in named if partition.get(column) is not None]
+            types[number] = _arrow_type(column, values) if values else pa.string()
     return PartitionMap(partitions.columns, tuple(types), partitions.folders, partitions.zone)
 
 

@@ -38,9 +38,7 @@ def read_target(
     ignores_case: bool = False,
 ) -> Target:
     """List the data files, read their footers and unify them."""
-    infos = list_files(location)
-    check_not_bucketed(location, infos)
-    check_distinct(location, infos)
+    infos = _list_changeable_files(location)
     files = footers(location, infos, key_columns)
     _check_folders(location, infos)
     columns = _partition_columns(infos, partition_columns, ignores_case)
@@ -48,6 +46,14 @@ def read_target(
         return Target(files, None, (), columns)
     schema = unify_footers([replace(f, schema=effective_schema(f)) for f in one_of_each_schema(files.templates)])
     return Target(files, schema, tuple(schema.names), columns, ledger.entries(files.templates))
+
+
+def _list_changeable_files(location: Location) -> tuple[FileInfo, ...]:
+    """The data files. Refuses data sets that a merge would damage."""
+    infos = list_files(location)
+    check_not_bucketed(location, infos)
+    check_distinct(location, infos)
+    return infos
 
 
 def _partition_columns(
@@ -101,9 +107,7 @@ def overwritten_target(
 
     Of the old files it keeps partition columns and the ledger.
     """
-    infos = list_files(location)
-    check_not_bucketed(location, infos)
-    check_distinct(location, infos)
+    infos = _list_changeable_files(location)
     if partition_columns is None:
         partition_columns = tuple(c for c in _columns_in_paths(infos) if c in source.names)
     footers = parallel_map(lambda info: _readable_footer(location, info), infos, 8)
@@ -180,8 +184,8 @@ def new_file_options(
     if last is None:
         filled["compression"] = codec
     elif like is None and options.compression is None:
-        found = codec_of(checked_metadata(location, last.path))
-        filled["compression"] = found if found in defaults.CODECS else codec
+        own_codec = codec_of(checked_metadata(location, last.path))
+        filled["compression"] = own_codec if own_codec in defaults.CODECS else codec
     ends = accumulate(files.group_counts)
     several = [files.group_rows[end - n : end] for end, n in zip(ends, files.group_counts, strict=True) if n > 1]
     if several:

@@ -18,7 +18,7 @@ _VALUE = r"'(?:[^']|'')*'|[^\s'\"`(),<>=!]+"
 _ONE = re.compile(rf"\s*({_VALUE})\s*")
 _LIST = re.compile(rf"\s*\(\s*(?:{_VALUE})\s*(?:,\s*(?:{_VALUE})\s*)*\)\s*")
 
-_MOST_DIGITS = 4000  # Python reads no integers with more
+_MAX_DIGITS = 4000  # Python reads no integers with more
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|-?inf", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -58,23 +58,23 @@ def parse_conditions(texts: Sequence[str]) -> list[tuple[str, str, Any]]:
 
 
 def _split(text: str) -> _Condition:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
         raise ArgumentError(
             f'{text!r} is not a condition. Write column, operator and value, such as "day < 2025-01-01" or "kind in '
             "('a', 'b')\"; the operators are =, !=, <, <=, >, >=, in and not in."
         )
-    column, operator = found["column"], " ".join(found["operator"].lower().split())
+    column, operator = parts["column"], " ".join(parts["operator"].lower().split())
     if column[0] in '"`':
         column = column[1:-1].replace(column[0] * 2, column[0])
     several = operator in ("in", "not in")
-    if (_LIST if several else _ONE).fullmatch(found["value"]) is None:
+    if (_LIST if several else _ONE).fullmatch(parts["value"]) is None:
         form = "a list of values such as (1, 2)" if several else "one value"
         raise ArgumentError(
             f"{text!r}: {operator!r} takes {form}. Put text with spaces or signs in single quotes, and give each "
             "condition by itself."
         )
-    values = tuple(re.findall(_VALUE, found["value"]))
+    values = tuple(re.findall(_VALUE, parts["value"]))
     if any(value.lower() == "null" for value in values):
         raise ArgumentError(f"{text!r}: as in SQL, no comparison with null holds. The text null is 'null'.")
     return _Condition(column, "!=" if operator == "<>" else operator, values)
@@ -89,7 +89,7 @@ def _reader(values: Sequence[str]) -> Any:
 
 def _number(text: str) -> int | Decimal:
     """Decimal: as a float, 0.1 would not be the 0.1 of a decimal column."""
-    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _MOST_DIGITS else Decimal(text)
+    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _MAX_DIGITS else Decimal(text)
 
 
 def _date(text: str) -> dt.date:

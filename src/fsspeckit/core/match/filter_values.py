@@ -71,45 +71,45 @@ def rank(order: Any) -> tuple[bool, Any]:
 # -- Python values
 
 
-def value_of(given: Any) -> Value:
+def value_of(scalar: Any) -> Value:
     """The family and the order value of a Python, NumPy or Arrow scalar. `TypeError` for other objects."""
-    if isinstance(given, pa.Scalar):
-        if not given.is_valid:
+    if isinstance(scalar, pa.Scalar):
+        if not scalar.is_valid:
             raise NullValue
-        array = arrays.plain(pa.repeat(given, 1))
+        array = arrays.plain(pa.repeat(scalar, 1))
         if not keys.is_plain_value(array.type):
             raise TypeError
         return Value(arrays.family(array.type), keys.order_values(array)[0])
-    if isinstance(given, (np.datetime64, np.timedelta64)):
-        return _numpy_time(given)
-    if given is None or type(given).__name__ in ("NaTType", "NAType"):  # of pandas
+    if isinstance(scalar, (np.datetime64, np.timedelta64)):
+        return _numpy_time(scalar)
+    if scalar is None or type(scalar).__name__ in ("NaTType", "NAType"):  # of pandas
         raise NullValue
-    if isinstance(given, np.generic):
-        given = given.item()
-    return _python_value(given)
+    if isinstance(scalar, np.generic):
+        scalar = scalar.item()
+    return _python_value(scalar)
 
 
-def _python_value(given: Any) -> Value:
-    if isinstance(given, bool):
-        return Value("bool", int(given))
-    if isinstance(given, (int, float, Decimal)):
-        if isinstance(given, Decimal) and not given.is_finite():
-            given = math.nan if given.is_nan() else math.copysign(math.inf, given)
-        return Value("number", given if isinstance(given, float) else _within_reach(given))
-    if isinstance(given, str):
-        return Value("text", given.encode())
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        return Value("binary", bytes(given))
-    if isinstance(given, dt.datetime):
-        zoned = given.utcoffset() is not None
-        since = given - (_EPOCH.replace(tzinfo=dt.UTC) if zoned else _EPOCH)
+def _python_value(scalar: Any) -> Value:
+    if isinstance(scalar, bool):
+        return Value("bool", int(scalar))
+    if isinstance(scalar, (int, float, Decimal)):
+        if isinstance(scalar, Decimal) and not scalar.is_finite():
+            scalar = math.nan if scalar.is_nan() else math.copysign(math.inf, scalar)
+        return Value("number", scalar if isinstance(scalar, float) else _within_reach(scalar))
+    if isinstance(scalar, str):
+        return Value("text", scalar.encode())
+    if isinstance(scalar, (bytes, bytearray, memoryview)):
+        return Value("binary", bytes(scalar))
+    if isinstance(scalar, dt.datetime):
+        zoned = scalar.utcoffset() is not None
+        since = scalar - (_EPOCH.replace(tzinfo=dt.UTC) if zoned else _EPOCH)
         return Value("zoned timestamp" if zoned else "naive timestamp", _nanos(since))
-    if isinstance(given, dt.date):
-        return Value("date", (given - _EPOCH.date()).days)
-    if isinstance(given, dt.time) and given.tzinfo is None:
-        return Value("time", _nanos(dt.datetime.combine(_EPOCH, given) - _EPOCH))
-    if isinstance(given, dt.timedelta):
-        return Value("duration", _nanos(given))
+    if isinstance(scalar, dt.date):
+        return Value("date", (scalar - _EPOCH.date()).days)
+    if isinstance(scalar, dt.time) and scalar.tzinfo is None:
+        return Value("time", _nanos(dt.datetime.combine(_EPOCH, scalar) - _EPOCH))
+    if isinstance(scalar, dt.timedelta):
+        return Value("duration", _nanos(scalar))
     raise TypeError
 
 
@@ -127,16 +127,16 @@ def _nanos(delta: dt.timedelta) -> int:
     return seconds * 10**9 + delta.microseconds * 1000 + int(getattr(delta, "nanoseconds", 0))
 
 
-def _numpy_time(given: Any) -> Value:
-    if np.isnat(given):
+def _numpy_time(scalar: Any) -> Value:
+    if np.isnat(scalar):
         raise NullValue
-    unit, step = np.datetime_data(given)
-    if isinstance(given, np.datetime64) and unit in _DATE_UNITS:
-        return Value("date", int(given.astype("datetime64[D]").astype(np.int64)))
+    unit, step = np.datetime_data(scalar)
+    if isinstance(scalar, np.datetime64) and unit in _DATE_UNITS:
+        return Value("date", int(scalar.astype("datetime64[D]").astype(np.int64)))
     if unit not in _TIME_UNITS:
         raise TypeError
-    nanos = int(given.astype(np.int64)) * step * _TIME_UNITS[unit]
-    return Value("naive timestamp" if isinstance(given, np.datetime64) else "duration", nanos)
+    nanos = int(scalar.astype(np.int64)) * step * _TIME_UNITS[unit]
+    return Value("naive timestamp" if isinstance(scalar, np.datetime64) else "duration", nanos)
 
 
 def common_type(values: Sequence[Value]) -> pa.DataType | None:
@@ -294,7 +294,7 @@ def _limits(dtype: pa.DataType) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _floor_float(order: Any, kind: Any) -> tuple[float, bool]:
+def _floor_float(order: Any, float_type: Any) -> tuple[float, bool]:
     if order != order:
         return math.nan, True
     try:
@@ -302,11 +302,11 @@ def _floor_float(order: Any, kind: Any) -> tuple[float, bool]:
     except OverflowError:
         whole = math.inf if order > 0 else -math.inf
     with np.errstate(over="ignore"):
-        near = kind(whole)
+        near = float_type(whole)
         while float(near) > order:
-            near = np.nextafter(near, kind(-math.inf))
-        while near < math.inf and float(np.nextafter(near, kind(math.inf))) <= order:
-            near = np.nextafter(near, kind(math.inf))
+            near = np.nextafter(near, float_type(-math.inf))
+        while near < math.inf and float(np.nextafter(near, float_type(math.inf))) <= order:
+            near = np.nextafter(near, float_type(math.inf))
     return float(near), float(near) == order
 
 

@@ -29,7 +29,7 @@ from fsspeckit.core.values import arrays, keys
 from fsspeckit.core.values.schema import in_target_case
 
 _OPERATORS = {"=": "in", "==": "in", "!=": "not in", **{op: op for op in ("<", "<=", ">", ">=", "in", "not in")}}
-_KINDS = {
+_FAMILY_NAMES = {
     "number": "a number",
     "bool": "a Boolean",
     "date": "a date",
@@ -139,15 +139,15 @@ def parse_filters(filters: Any, target: Target, zone: str = "UTC", *, ignores_ca
     column_of = dict(zip(names, in_target_case(target, list(names)) if ignores_case else names, strict=True))
     values: dict[str, list[Value]] = {name: [] for name in column_of.values()}
     for conditions in any_of:
-        for name, _, given in conditions:
-            values[column_of[name]] += [_value(name, g) for g in given]
+        for name, _, operands in conditions:
+            values[column_of[name]] += [_value(name, operand) for operand in operands]
     types = {name: _column_type(name, target, values[name]) for name in values}
     for name in values:
         _check_folders(name, types[name], target, zone)
     convert = _Converter(target, types, zone)
     return RowFilter(
         tuple(
-            tuple(convert.condition(column_of[name], operator, given) for name, operator, given in conditions)
+            tuple(convert.condition(column_of[name], operator, operands) for name, operator, operands in conditions)
             for conditions in any_of
         ),
         frozenset(target.partition_columns).intersection(values),
@@ -179,30 +179,30 @@ def _is_list(value: Any) -> bool:
 def _parsed(condition: Any) -> _Parsed:
     if not _is_list(condition) or len(condition) != 3 or not isinstance(condition[0], str):
         raise ArgumentError(f"{condition!r} is not a condition. A condition is a tuple of column, operator and value.")
-    name, operator, given = condition
+    name, operator, operand = condition
     known = " ".join(operator.lower().split()) if isinstance(operator, str) else operator
     if known not in _OPERATORS:
         raise ArgumentError(f"Unknown operator {operator!r} in {condition!r}. Choose one of {', '.join(_OPERATORS)}.")
-    several = isinstance(given, (list, tuple, set, frozenset, np.ndarray, pa.Array, pa.ChunkedArray))
+    several = isinstance(operand, (list, tuple, set, frozenset, np.ndarray, pa.Array, pa.ChunkedArray))
     if several != (known in ("in", "not in")):
         wanted = "one value" if several else "a list of values"
-        raise ArgumentError(f"The operator {operator!r} takes {wanted}, not {given!r}, in {condition!r}.")
-    values = list(given) if several else [given]
+        raise ArgumentError(f"The operator {operator!r} takes {wanted}, not {operand!r}, in {condition!r}.")
+    values = list(operand) if several else [operand]
     if not values:
         raise ArgumentError(f"{condition!r} has an empty list of values; name one.")
     return name, _OPERATORS[known], values
 
 
-def _value(name: str, given: Any) -> Value:
+def _value(name: str, value: Any) -> Value:
     try:
-        return filter_values.value_of(given)
+        return filter_values.value_of(value)
     except NullValue:
         raise ArgumentError(
             f"The filter compares column {name!r} with null, and as in SQL no comparison with null holds. Name a value."
         ) from None
     except (TypeError, UnicodeEncodeError):
         raise ArgumentError(
-            f"The filter compares column {name!r} with {given!r} of type {type(given).__name__}. Use a number, text, "
+            f"The filter compares column {name!r} with {value!r} of type {type(value).__name__}. Use a number, text, "
             "bytes, a Boolean, a date or a time."
         ) from None
 
@@ -259,29 +259,33 @@ def _check_folders(name: str, dtype: pa.DataType, target: Target, zone: str) -> 
         checked.add(text)
 
 
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, numbers.Number) and value != value
+
+
 @dataclass(frozen=True, slots=True)
 class _Converter:
     target: Target
     types: Mapping[str, pa.DataType]
     zone: str
 
-    def condition(self, name: str, operator: str, given: Sequence[Any]) -> Condition:
-        if operator in ("<", "<=", ">", ">=") and any(isinstance(g, numbers.Number) and g != g for g in given):
+    def condition(self, name: str, operator: str, operands: Sequence[Any]) -> Condition:
+        if operator in ("<", "<=", ">", ">=") and any(map(_is_nan, operands)):
             raise ArgumentError(
                 f"The filter compares column {name!r} by {operator} with NaN, which is usually a mistake: "
                 "as the greatest value it would select all rows or none. Name a number; = and != find NaN."
             )
-        literals = sorted((self._literal(name, g) for g in given), key=lambda literal: literal.rank)
+        literals = sorted((self._literal(name, operand) for operand in operands), key=lambda literal: literal.rank)
         return Condition(name, operator, tuple(literals), self.types[name])
 
-    def _literal(self, name: str, given: Any) -> Literal:
-        dtype, value, int96 = self.types[name], _value(name, given), name in self.target.int96
+    def _literal(self, name: str, operand: Any) -> Literal:
+        dtype, value, int96 = self.types[name], _value(name, operand), name in self.target.int96
         if pa.types.is_null(dtype):  # only nulls, for which no condition holds
             return Literal(0, None, False)
         try:
             return filter_values.literal(value, dtype, int96=int96, utc=self.zone == "UTC")
         except NotComparable as error:
             raise ArgumentError(
-                f"The filter compares column {name!r} of type {dtype}{' (INT96)' if int96 else ''} with {given!r}, "
-                f"which is {_KINDS.get(value.family, value.family)}. {error.args[0]}".rstrip()
+                f"The filter compares column {name!r} of type {dtype}{' (INT96)' if int96 else ''} with {operand!r}, "
+                f"which is {_FAMILY_NAMES.get(value.family, value.family)}. {error.args[0]}".rstrip()
             ) from None

@@ -72,9 +72,14 @@ class MatchResult:
 
 
 def hit_batch(
-    file: int, row_group: int, positions: Numbers, actions: Numbers, rows: Numbers, offsets: Numbers
+    file: int | Numbers,
+    row_group: int | Numbers,
+    positions: Numbers,
+    actions: Numbers,
+    rows: Numbers,
+    offsets: Numbers,
 ) -> pa.RecordBatch:
-    """Hits of one row group; `rows` are source rows, counted over all parts."""
+    """Hits, of one row group or of several; `rows` are source rows, counted over all parts."""
     part = np.searchsorted(offsets, rows, side="right") - 1
     columns = [np.full(len(rows), file), np.full(len(rows), row_group), positions, actions, part, rows - offsets[part]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, HITS, strict=True)]

@@ -93,7 +93,7 @@ def prune(
     for number in whole:
         if groups := [group for group, rows in enumerate(files[number].row_groups) if rows.rows]:
             pruned[number] = Pruned(tuple(groups), "rows that the source does not have are deleted")
-    if not shape.partitions_given:
+    if not shape.source_has_partitions:
         return pruned
     source_partitions = profile.partitions | profile.delete_partitions
     for number, footer in enumerate(files if partitions.columns else ()):

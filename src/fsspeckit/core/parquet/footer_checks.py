@@ -24,8 +24,8 @@ from fsspeckit.core.parquet.format import (
 )
 from fsspeckit.core.parquet.statistics import Leaf
 
-_TWICE = ((Statistics.MAX, Statistics.MAX_VALUE), (Statistics.MIN, Statistics.MIN_VALUE))
-_BOUNDS = tuple(number for both in _TWICE for number in both)
+_OLD_AND_NEW_BOUNDS = ((Statistics.MAX, Statistics.MAX_VALUE), (Statistics.MIN, Statistics.MIN_VALUE))
+_BOUNDS = tuple(number for both in _OLD_AND_NEW_BOUNDS for number in both)
 _NO_LIST: tuple[int, list[int]] = (thrift.I64, [])
 _SIGNED = ("BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE")
 _CODECS = frozenset(codec.value for codec in Codec)
@@ -121,9 +121,9 @@ def _has_whole_bounds(statistics: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -
     if leaf.physical_type == "BYTE_ARRAY":
         return True
     width = _WIDTHS.get(leaf.physical_type, leaf.length)
-    twice = [(old, new) for old, new in _TWICE if old in bounds and new in bounds]
+    pairs = [(old, new) for old, new in _OLD_AND_NEW_BOUNDS if old in bounds and new in bounds]
     return all(len(bound) == width for bound in bounds.values()) and (
-        leaf.physical_type not in _SIGNED or all(bounds[old] == bounds[new] for old, new in twice)
+        leaf.physical_type not in _SIGNED or all(bounds[old] == bounds[new] for old, new in pairs)
     )
 
 

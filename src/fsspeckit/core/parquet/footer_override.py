@@ -24,7 +24,8 @@ from fsspeckit.core.parquet.format import (
     SchemaElement,
     Type,
 )
-from fsspeckit.core.parquet.metadata_entries import SPARK_ROW, NewValues, is_of_schema, updated_entry
+from fsspeckit.core.parquet.metadata_entries import NewValues, is_of_schema, updated_entry
+from fsspeckit.core.values.schema import SPARK_ROW
 
 WRITER = f"fsspeckit {__version__} with parquet-cpp-arrow {pa.__version__}"
 _INT96 = (thrift.I32, Type.INT96)

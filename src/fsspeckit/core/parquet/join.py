@@ -30,7 +30,7 @@ _ROOT_NAME = {SchemaElement.NAME: (thrift.BINARY, b"")}
 _SHARED = (FileMetaData.COLUMN_ORDERS, FileMetaData.CREATED_BY)
 # A row group has its number in 16 bits.
 MAX_ROW_GROUPS = 1 << 15
-# The disk writes so many bytes while the next ones are computed.
+# A file is synced whenever it has grown by this many bytes, so that the disk writes while the next ones are encoded.
 _SYNC_BYTES = 32 << 20
 
 

@@ -86,12 +86,13 @@ class Layout:
             options["column_encoding"] = {path: e for path, e in kept.items() if path not in categories} or None
         return cls(stored.rows, stored.storage, options, override, _narrow_indexes(footer.schema))
 
-    def sampled(self, rows: pa.Table, *, again: bool = False) -> Layout:
-        """The same layout with dictionaries for columns whose values repeat, unless an existing file is the model.
+    def sampled(self, rows: pa.Table, *, replaces_template: bool = False) -> Layout:
+        """The same layout with dictionaries for columns whose values repeat.
 
-        `again`: also then, for a model with too few rows.
+        The layout of an existing file keeps its own dictionaries, unless `replaces_template`: the file has too few rows
+        to show which columns repeat.
         """
-        if not again and (self.override is not None or "use_dictionary" in self.options):
+        if not replaces_template and (self.override is not None or "use_dictionary" in self.options):
             return self
         paths = iter(leaf.path for leaf in _written_leaves(self.storage, {}))
         dictionaries, encoded = list[str](), self.options.get("column_encoding") or {}

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.core.values.schema import SPARK_ROW
+
 ARROW_SCHEMA = b"ARROW:schema"
-SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 class Treatment(StrEnum):

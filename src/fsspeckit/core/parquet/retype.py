@@ -38,12 +38,13 @@ from fsspeckit.core.parquet.format import (
     SchemaElement,
     Statistics,
 )
-from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA, SPARK_ROW, is_of_schema
+from fsspeckit.core.parquet.metadata_entries import ARROW_SCHEMA, is_of_schema
 from fsspeckit.core.parquet.reader import raw_footer
 from fsspeckit.core.parquet.schema import merged_elements, top_level
 from fsspeckit.core.parquet.spark_types import spark_type
 from fsspeckit.core.storage import Location
 from fsspeckit.core.values import arrays
+from fsspeckit.core.values.schema import SPARK_ROW
 
 _KEPT = (SchemaElement.REPETITION_TYPE, SchemaElement.NAME, SchemaElement.FIELD_ID)
 

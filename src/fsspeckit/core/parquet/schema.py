@@ -33,7 +33,7 @@ def leaf_count(dtype: pa.DataType) -> int:
 
 
 def leaf_indexes(schema: pa.Schema, leaves: int) -> dict[str, int]:
-    """The leaf that stores each flat top-level column; empty if the schema does not have so many leaves.
+    """The leaf that stores each flat top-level column; empty if the schema does not have this number of `leaves`.
 
     By counting, not by name: a struct `s` with a leaf `id` and a column called `s.id` have the same path.
     """

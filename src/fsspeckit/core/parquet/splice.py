@@ -65,6 +65,7 @@ class SplicedFile(ChunkWriter):
         self._origin = FileOrigin.of(storage, old.file)
         self._by_fastparquet = old.created_by.startswith("fastparquet")
         self._seen: chunk_layout.SeenHeaders = {}
+        self._old_groups = thrift.structs(old.footer, FileMetaData.ROW_GROUPS)
         self._groups: list[thrift.Struct] = []
         self._orders: dict[int, thrift.Struct] = {}
         self._without_bounds: set[int] = set()
@@ -76,7 +77,7 @@ class SplicedFile(ChunkWriter):
         self._add(group, {}, self._old_rows(group))
 
     def _old_rows(self, group: int) -> int:
-        return int(self._old.footer[FileMetaData.ROW_GROUPS][1][1][group][RowGroup.NUM_ROWS][1])
+        return int(thrift.field(self._old_groups[group], RowGroup.NUM_ROWS, thrift.I64))
 
     def replace_columns(self, group: int, batches: Iterable[ColumnBatch], rows: int) -> None:
         """Copy a row group except for the columns in `batches`, which have the layout's plain types.
@@ -95,27 +96,27 @@ class SplicedFile(ChunkWriter):
         return [(names, encode(self._layout, columns)) for names, columns in batch()]
 
     def _add(self, group: int, new: Mapping[int, Piece], rows: int) -> None:
-        old = self._old.footer[FileMetaData.ROW_GROUPS][1][1][group]
         for leaf, chunk in enumerate(self._old.chunks[group]):
             if leaf not in new:
                 chunk_layout.check_pages(self._origin.read, chunk, self._seen)
         pieces = [new.get(leaf) or Piece(self._origin, chunk) for leaf, chunk in enumerate(self._old.chunks[group])]
-        self._groups.append(self._place_row_group(pieces, old, rows, len(self._groups), is_new=bool(new)))
+        old, ordinal = self._old_groups[group], len(self._groups)
+        self._groups.append(self._place_row_group(pieces, old, rows, ordinal, is_new=bool(new)))
         self.rows += rows
 
     def _new_pieces(self, group: int, names: Sequence[str], encoded: Encoded) -> dict[int, Piece]:
         footer = encoded.footer()
         leaves = [leaf for name in names for leaf in self._old.leaves[name]]
-        groups = footer[FileMetaData.ROW_GROUPS][1][1]
+        groups = thrift.structs(footer, FileMetaData.ROW_GROUPS)
         if len(groups) != 1:
             raise NotSpliceable("PyArrow splits a row group of that many rows")
-        orders = footer[FileMetaData.COLUMN_ORDERS][1][1] if FileMetaData.COLUMN_ORDERS in footer else []
+        orders = thrift.structs(footer, FileMetaData.COLUMN_ORDERS) if FileMetaData.COLUMN_ORDERS in footer else []
         self._orders.update(zip(leaves, orders, strict=False))
         self._writer = footer[FileMetaData.CREATED_BY]
         pieces = {}
         replaced = [self._old.chunks[group][leaf] for leaf in leaves]
         old_entries = [old.entry for old in replaced]
-        entries = with_safe_bounds(groups[0][RowGroup.COLUMNS][1][1], encoded.nans, old_entries)
+        entries = with_safe_bounds(thrift.structs(groups[0], RowGroup.COLUMNS), encoded.nans, old_entries)
         self._without_bounds.update(leaves[i] for i in leaves_without_bounds(encoded.nans, old_entries))
         for leaf, old, entry in zip(leaves, replaced, entries, strict=True):
             chunk = Chunk.of(entry)

@@ -21,8 +21,8 @@ from pyarrow import types as t
 
 from fsspeckit.core.model import Bounds, RowGroup
 from fsspeckit.core.parquet import format, thrift
-from fsspeckit.core.parquet.chunk_layout import metadata_of, with_metadata
-from fsspeckit.core.parquet.format import ColumnChunk, ColumnMetaData, Statistics
+from fsspeckit.core.parquet.chunk_layout import COLUMN_INDEX, metadata_of, with_metadata
+from fsspeckit.core.parquet.format import ColumnMetaData, Statistics
 from fsspeckit.core.parquet.schema import leaf_count
 from fsspeckit.core.values import arrays, nested
 from fsspeckit.core.values.calendars import Calendar, hybrid_to_gregorian_days
@@ -31,7 +31,6 @@ _EXACT = Context(prec=80)
 _NANOS = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
 # UNDEFINED: a logical type of a later format version.
 _UNORDERED = ("INTERVAL", "VARIANT", "GEOMETRY", "GEOGRAPHY", "UNDEFINED")
-_COLUMN_INDEX = (ColumnChunk.COLUMN_INDEX_OFFSET, ColumnChunk.COLUMN_INDEX_LENGTH)
 _BOUNDS = (Statistics.MAX, Statistics.MIN, Statistics.MAX_VALUE, Statistics.MIN_VALUE)
 _BOUNDS_AND_FLAGS = (*_BOUNDS, Statistics.IS_MAX_VALUE_EXACT, Statistics.IS_MIN_VALUE_EXACT)
 
@@ -182,12 +181,11 @@ def _with_safe_bounds(entry: thrift.Struct, nans: int | None, old: thrift.Struct
     adds_bounds = has_bounds and old is not None and lacks_bounds(metadata_of(old))
     if ColumnMetaData.STATISTICS not in metadata or (nans is None and not adds_bounds):
         return entry  # no statistics are added: some readers take a missing null count for no nulls
-    statistics = dict(_statistics(metadata))
     if nans or adds_bounds:
-        statistics = {number: value for number, value in statistics.items() if number not in _BOUNDS_AND_FLAGS}
-        entry = {number: value for number, value in entry.items() if number not in _COLUMN_INDEX}
-    if nans is not None and old is not None and Statistics.NAN_COUNT in _statistics(metadata_of(old)):
-        statistics[Statistics.NAN_COUNT] = thrift.I64, nans
+        entry = _drop_bounds(entry)
+    if nans is None or old is None or Statistics.NAN_COUNT not in _statistics(metadata_of(old)):
+        return entry
+    statistics = {**_statistics(metadata_of(entry)), Statistics.NAN_COUNT: (thrift.I64, nans)}
     return with_metadata(entry, {ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)})
 
 
@@ -201,22 +199,22 @@ def without_bounds(groups: Sequence[thrift.Struct], leaves: Collection[int]) -> 
     """The row groups of a footer without bounds and column indexes of some leaves."""
     if not leaves:
         return list(groups)
-    entries = [thrift.structs(group, format.RowGroup.COLUMNS) for group in groups]
-    return [
-        {**group, format.RowGroup.COLUMNS: thrift.struct_list(list(_without_bounds(chunks, leaves)))}
-        for group, chunks in zip(groups, entries, strict=True)
-    ]
+    changed = []
+    for group in groups:
+        entries = enumerate(thrift.structs(group, format.RowGroup.COLUMNS))
+        chunks = [_drop_bounds(entry) if leaf in leaves else entry for leaf, entry in entries]
+        changed.append({**group, format.RowGroup.COLUMNS: thrift.struct_list(chunks)})
+    return changed
 
 
-def _without_bounds(entries: Sequence[thrift.Struct], leaves: Collection[int]) -> Iterator[thrift.Struct]:
-    for leaf, entry in enumerate(entries):
-        metadata = metadata_of(entry)
-        if leaf not in leaves or ColumnMetaData.STATISTICS not in metadata:
-            yield entry
-            continue
-        kept = {number: value for number, value in entry.items() if number not in _COLUMN_INDEX}
-        statistics = {n: value for n, value in _statistics(metadata).items() if n not in _BOUNDS_AND_FLAGS}
-        yield with_metadata(kept, {ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)})
+def _drop_bounds(entry: thrift.Struct) -> thrift.Struct:
+    """A column chunk without bounds and column index. It keeps its other statistics, such as the null count."""
+    metadata = metadata_of(entry)
+    if ColumnMetaData.STATISTICS not in metadata:
+        return entry
+    kept = {number: value for number, value in entry.items() if number not in COLUMN_INDEX}
+    statistics = {n: value for n, value in _statistics(metadata).items() if n not in _BOUNDS_AND_FLAGS}
+    return with_metadata(kept, {ColumnMetaData.STATISTICS: (thrift.STRUCT, statistics)})
 
 
 def _statistics(metadata: thrift.Struct) -> thrift.Struct:

@@ -32,7 +32,7 @@ class _Seen(dict[int, tuple[int, bytes, Any]]):
     keep = False
 
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 class RawStruct(Struct):
@@ -63,7 +63,7 @@ class CorruptFile(ValueError):
 def decode(data: bytes, at: int = 0, after: int = 0) -> Struct:
     """Decode the struct at a position, or its rest after the field with the id `after`."""
     try:
-        return _read_struct(data, at, _DEEPEST, _Seen(), after)[0]
+        return _read_struct(data, at, _MAX_DEPTH, _Seen(), after)[0]
     except IndexError:
         raise CorruptFile("its footer is cut off") from None
 
@@ -76,7 +76,7 @@ def decode_whole(data: bytes) -> Struct:
     seen = _Seen()
     seen.keep = True
     with contextlib.suppress(IndexError):
-        fields, end = _read_struct(data, 0, _DEEPEST, seen)
+        fields, end = _read_struct(data, 0, _MAX_DEPTH, seen)
         if end == len(data):
             return fields
     raise CorruptFile("its footer does not end where it should")
@@ -85,7 +85,7 @@ def decode_whole(data: bytes) -> Struct:
 def decode_at(data: bytes, at: int) -> tuple[Struct, int] | None:
     """The struct at a position, and where it ends; `None` if the bytes end before it does."""
     try:
-        return _read_struct(data, at, _DEEPEST, _Seen())
+        return _read_struct(data, at, _MAX_DEPTH, _Seen())
     except IndexError:
         return None
 
@@ -96,7 +96,7 @@ def numbers_at(data: bytes, at: int) -> tuple[dict[int, Any], int] | None:
     Faster than `decode_at`: a file has thousands of page headers. `None` if the bytes end before the struct does.
     """
     try:
-        return _read_numbers(data, at, _DEEPEST)
+        return _read_numbers(data, at, _MAX_DEPTH)
     except IndexError:
         return None
 
@@ -138,7 +138,7 @@ def end_of_field(data: bytes, number: int) -> int:
         while header := data[at]:
             last, at = (last + (header >> 4), at + 1) if header >> 4 else number_at(data, at + 1)
             wire_type = header & 0x0F
-            at = at if wire_type in (TRUE, FALSE) else _read_value(data, at, wire_type, _DEEPEST, _Seen())[1]
+            at = at if wire_type in (TRUE, FALSE) else _read_value(data, at, wire_type, _MAX_DEPTH, _Seen())[1]
             if last == number:
                 return at
     except IndexError:
@@ -290,7 +290,7 @@ def _read_value(data: bytes, at: int, wire_type: int, depth: int, seen: _Seen) -
     if wire_type == DOUBLE:
         return _read_bytes(data, at, 8)
     if depth == 0:
-        raise CorruptFile(f"its footer is nested more than {_DEEPEST} deep")
+        raise CorruptFile(f"its footer is nested more than {_MAX_DEPTH} deep")
     if wire_type == STRUCT:
         return _read_struct(data, at, depth - 1, seen)
     if wire_type in (LIST, SET):

@@ -106,7 +106,7 @@ class FileWriter(Writer):
             written = [(_largest([nans for nans, _ in written]), None)] * len(groups)
         if any(old is not None or nans.count(None) < len(nans) for nans, old in written):
             pairs = zip(groups, written, strict=True)
-            groups = [_with_columns(group, with_safe_bounds(_columns(group), *chunks)) for group, chunks in pairs]
+            groups = [_with_safe_bounds(group, *chunks) for group, chunks in pairs]
             unbounded = set[int]().union(*(leaves_without_bounds(*chunks) for chunks in written))
             footer = {**footer, FileMetaData.ROW_GROUPS: thrift.struct_list(without_bounds(groups, unbounded))}
         return footer if override is None else override.apply(footer, in_order=in_order)
@@ -117,11 +117,10 @@ class FileWriter(Writer):
         self._sink.abandon()
 
 
-def _columns(group: thrift.Struct) -> list[thrift.Struct]:
-    return thrift.structs(group, RowGroup.COLUMNS)
-
-
-def _with_columns(group: thrift.Struct, entries: list[thrift.Struct]) -> thrift.Struct:
+def _with_safe_bounds(
+    group: thrift.Struct, nans: Sequence[int | None], old: Sequence[thrift.Struct] | None
+) -> thrift.Struct:
+    entries = with_safe_bounds(thrift.structs(group, RowGroup.COLUMNS), nans, old)
     return {**group, RowGroup.COLUMNS: thrift.struct_list(entries)}
 
 

@@ -19,7 +19,7 @@ from fsspeckit.core.model import Footer, RowGroup
 FULL_ROWS = 100_000
 """A row group with fewer rows is encoded again, together with its neighbours."""
 FULL_BYTES = 32 << 20
-"""A row group of so many bytes before compression is full, whatever its rows, and so is one as large as a file."""
+"""A row group of this many bytes before compression is full, whatever its rows, and so is one as large as a file."""
 MAX_ROWS = 200_000
 MAX_BYTES = 64 << 20
 """The most rows and bytes of a row group that is encoded. With 300,000 rows the process had 60 MiB more."""
@@ -48,6 +48,10 @@ class Bin:
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+    def new_files(self, target_size: int) -> int:
+        """About how many files it becomes."""
+        return max(1, round(self.bytes / target_size))
 
 
 IsSorted = Callable[[Sequence[Footer]], bool]

@@ -102,8 +102,7 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
     """
     assert file.old is not None
     location, job, changed, changed_rows, deleted = file.location, file.job, set[str](), 0, 0
-    target = f"{job.staging}/{job.staged}"
-    with SplicedFile(location.storage, target, attempt.layout, file.old, job.path, file.pool) as writer:
+    with SplicedFile(location.storage, job.staged_path, attempt.layout, file.old, job.path, file.pool) as writer:
         for group in range(file.metadata.num_row_groups):
             difference = already_read if already_read is not None and already_read.group == group else None
             if difference is None and group >= start and job.changes(group):
@@ -118,10 +117,10 @@ def splice(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Dif
             file.meter.reach((group + 1) / file.metadata.num_row_groups)
         if deleted and not writer.rows and not job.keep_empty:
             writer.abandon()
-            return _removed(file, target)
+            return _removed(file)
         size = writer.close(in_order=_stays_sorted(file, changed), changed=file.names if deleted else changed)
     logger.debug("%s: %d of %d bytes copied", location.show(job.path), writer.copied, size)
-    return replace(_staged(file, target, writer.rows, size, changed_rows), copied=writer.copied, spliced=True)
+    return replace(_staged(file, writer.rows, size, changed_rows), copied=writer.copied, spliced=True)
 
 
 def _copy_row_group(writer: SplicedFile, file: OpenFile, attempt: LayoutAttempt, group: int) -> None:
@@ -181,24 +180,24 @@ def _added_columns(
 
 def copy(file: OpenFile) -> Rewritten:
     """Copy the file with the job's ledger in its footer. That takes no layout, so every file can be copied."""
-    target = f"{file.job.staging}/{file.job.staged}"
-    footer = thrift.encode(with_entries(file.decoded_footer, file.job.ledger))
-    size = copy_with_footer(file.location.storage, file.source, file.pages_end, footer, target, file.job.path)
-    staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
+    job, storage = file.job, file.location.storage
+    footer = thrift.encode(with_entries(file.decoded_footer, job.ledger))
+    size = copy_with_footer(storage, file.source, file.pages_end, footer, job.staged_path, job.path)
+    staged = _staged(file, file.metadata.num_rows, size, changed_rows=0)
     return replace(staged, copied=file.pages_end, spliced=True)
 
 
 def append(file: OpenFile) -> Rewritten | None:
     """Copy the file with null in the columns that it lacks; `None` if they have to be stored in another way."""
-    target, job, columns = f"{file.job.staging}/{file.job.staged}", file.job, NewColumns({}, file.added)
+    job, columns, storage = file.job, NewColumns({}, file.added), file.location.storage
     footer = fields_with_columns(file.location, file.footer, file.decoded_footer, columns, job.template)
     old = AppendedTo(file.source, file.pages_end, file.metadata)
     fields = [field for field, _ in file.added]
     try:
-        size, copied = append_columns(file.location.storage, old, footer, fields, job.ledger, target, job.path)
+        size, copied = append_columns(storage, old, footer, fields, job.ledger, job.staged_path, job.path)
     except NotSpliceable:
         return None
-    staged = _staged(file, target, file.metadata.num_rows, size, changed_rows=0)
+    staged = _staged(file, file.metadata.num_rows, size, changed_rows=0)
     return replace(staged, copied=copied, spliced=True)
 
 
@@ -208,8 +207,8 @@ def append(file: OpenFile) -> Rewritten | None:
 def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: Difference | None) -> Rewritten:
     """Read and write the whole file. `start` and `already_read` as in `splice`; `already_read` has all columns."""
     check_int96(file.location, file.path, file.per_thread.get())
-    target, changed, changed_rows, deleted = f"{file.job.staging}/{file.job.staged}", set[str](), 0, 0
-    with FileWriter(file.location.storage, target, attempt.layout, file.job.path) as writer:
+    changed, changed_rows, deleted = set[str](), 0, 0
+    with FileWriter(file.location.storage, file.job.staged_path, attempt.layout, file.job.path) as writer:
         for group in range(file.metadata.num_row_groups):
             table, changed_here, count = _new_row_group(file, attempt, group, start, already_read)
             changed, changed_rows = changed | changed_here, changed_rows + count
@@ -220,10 +219,10 @@ def reencode(file: OpenFile, attempt: LayoutAttempt, start: int, already_read: D
             file.meter.reach((group + 1) / file.metadata.num_row_groups)
         if deleted and not writer.rows and not file.job.keep_empty:
             writer.abandon()
-            return _removed(file, target)
+            return _removed(file)
         values = NewValues(file.names if deleted else changed, writer.rows)
         size = writer.close(in_order=_stays_sorted(file, changed), values=values)
-        return _staged(file, target, writer.rows, size, changed_rows)
+        return _staged(file, writer.rows, size, changed_rows)
 
 
 def as_new_files(file: OpenFile, options: WriteOptions) -> Rewritten:
@@ -272,17 +271,18 @@ def _new_row_group(
 # -- the result
 
 
-def _staged(file: OpenFile, target: str, rows: int, size: int, changed_rows: int) -> Rewritten:
-    storage, job = file.location.storage, file.job
+def _staged(file: OpenFile, rows: int, size: int, changed_rows: int) -> Rewritten:
+    job = file.job
     if (disk := file.location.on_disk()) is not None:
-        disk.storage.copy_mode(file.location.at(file.path), target)
-    staged = Staged(job.staged, job.path, rows, size, file.path, receipt_of(storage, target, rows))
-    return Rewritten(file.path, (staged,), only_types=job.only_types, changed=changed_rows)
+        disk.storage.copy_mode(file.location.at(file.path), job.staged_path)
+    receipt = receipt_of(file.location.storage, job.staged_path, rows)
+    staged = Staged(job.staged, job.path, rows, size, file.path, receipt)
+    return Rewritten(file.path, (staged,), keeps_rows=job.keeps_rows, changed=changed_rows)
 
 
-def _removed(file: OpenFile, target: str) -> Rewritten:
+def _removed(file: OpenFile) -> Rewritten:
     """All rows were deleted: there is no new file."""
-    file.location.storage.remove(target)
+    file.location.storage.remove(file.job.staged_path)
     return Rewritten(file.path, (), removed=True)
 
 

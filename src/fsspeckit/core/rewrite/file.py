@@ -40,7 +40,7 @@ def rewrite_file(
             return Rewritten(file.path, (), removed=True)
         if job.as_new_files is not None:
             return as_new_files(file, job.as_new_files)
-        if job.only_types and not file.retyped and not file.added:
+        if job.keeps_rows and not file.retyped and not file.added:
             return copy(file)
         if file.only_adds_columns:
             if (appended := append(file)) is not None:
@@ -49,7 +49,7 @@ def rewrite_file(
         first = first_difference(file)
         if first is not None:
             return _write(file, first.group, first)
-        return _write(file, file.metadata.num_row_groups, None) if job.only_types else Rewritten(file.path, ())
+        return _write(file, file.metadata.num_row_groups, None) if job.keeps_rows else Rewritten(file.path, ())
 
 
 def _write(file: OpenFile, start: int, already_read: Difference | None) -> Rewritten:

@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.actions import HitAction, MatchedRows
-from fsspeckit.core.match.hits import Hits, changes_of_hits
-from fsspeckit.core.model import Match, Rewritten, Shape
+from fsspeckit.core.dataset.footers import open_planned
+from fsspeckit.core.match.filter_scan import selected_rows
+from fsspeckit.core.match.filters import RowFilter
+from fsspeckit.core.match.hits import Hits, MatchResult, changes_of_hits
+from fsspeckit.core.model import Footer, Rewritten, Shape
 from fsspeckit.core.parallel import Pool
 from fsspeckit.core.progress import FileMeter, Progress
 from fsspeckit.core.rewrite.compare import Comparison, compare_file
 from fsspeckit.core.rewrite.file import rewrite_file
-from fsspeckit.core.rewrite.filter_changes import FilterChanges
 from fsspeckit.core.rewrite.job import FileChanges, Job, RowGroupChange
 from fsspeckit.core.rows.exchange import BUCKET_BYTES, Bucketed, Read, Runner, Step, Task, by_bucket
 from fsspeckit.core.rows.spool import PART_BYTES, Numbers, Spool
@@ -57,17 +59,17 @@ def own_token(path: str) -> str | None:
 
 
 def rewrite_files(
-    runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+    runner: Runner, location: Location, shape: Shape, spool: Spool, matched: MatchResult, jobs: Sequence[Job]
 ) -> list[Rewritten]:
     """Merge the matched source rows into their files. Results have the order of the jobs."""
-    return _with_changes("rewrite", rewrite_file, runner, location, shape, spool, hits, match, jobs)
+    return _with_changes("rewrite", rewrite_file, runner, location, shape, spool, matched, jobs)
 
 
 def compare_files(
-    runner: Runner, location: Location, shape: Shape, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+    runner: Runner, location: Location, shape: Shape, spool: Spool, matched: MatchResult, jobs: Sequence[Job]
 ) -> list[Comparison]:
     """What `rewrite_files` would do, in the order of the jobs."""
-    return _with_changes("compare", compare_file, runner, location, shape, spool, hits, match, jobs)
+    return _with_changes("compare", compare_file, runner, location, shape, spool, matched, jobs)
 
 
 def _with_changes(
@@ -77,8 +79,7 @@ def _with_changes(
     location: Location,
     shape: Shape,
     spool: Spool,
-    hits: Hits,
-    match: Match,
+    matched: MatchResult,
     jobs: Sequence[Job],
 ) -> list[FileResult]:
     """Call a function with each file and its changed rows. Results have the order of the jobs."""
@@ -88,8 +89,8 @@ def _with_changes(
         # The largest files first. Files of similar size keep their order.
         order = sorted(jobs, key=lambda job: -job.footer.info.size.bit_length())
         threads = _threads_per_file(runner.parallelism, order)
-    tasks, buckets = _tasks(runner.parallelism, spool, hits, match, order)
-    send = partial(_send, spool, hits, buckets)
+    tasks, buckets = _tasks(runner.parallelism, spool, matched, order)
+    send = partial(_send, spool, matched.hits, buckets)
     receive = partial(_receive, function, location, shape, spool, buckets, pool or Pool(), threads, runner.progress)
     results = runner.exchange(step, spool, send, receive, tasks)
     by_path = {result.path: result for task_results in results for result in task_results}
@@ -115,19 +116,19 @@ FileJobs = tuple[tuple[int, Job], ...]
 
 
 def _tasks(
-    parallelism: int, spool: Spool, hits: Hits, match: Match, jobs: Sequence[Job]
+    parallelism: int, spool: Spool, matched: MatchResult, jobs: Sequence[Job]
 ) -> tuple[list[Task[FileJobs]], dict[RowGroupId, int]]:
     """Files for each task. A bucket has the new rows of consecutive row groups, about `BUCKET_BYTES` of them."""
     row_bytes = spool.bytes // max(1, spool.rows)
     tasks, buckets, bucket = [], {}, 0
-    for batch in _file_batches(parallelism, hits, jobs, shrinking=spool.of_one_process):
+    for batch in _file_batches(parallelism, matched.hits, jobs, shrinking=spool.of_one_process):
         first, new_bytes = bucket, 0
         for number, job in batch:
             for group in job.changed_groups if job.row_filter is None else ():
                 if group in job.deleted_groups:
                     continue
-                matched = match.groups.get(job.footer.path, {}).get(group, MatchedRows())
-                group_bytes = max(1, row_bytes * matched.total)
+                rows = matched.match.groups.get(job.footer.path, {}).get(group, MatchedRows())
+                group_bytes = max(1, row_bytes * rows.total)
                 if new_bytes and new_bytes + group_bytes > BUCKET_BYTES:
                     bucket, new_bytes = bucket + 1, 0
                 buckets[number, group] = bucket
@@ -224,11 +225,11 @@ class _GroupHits:
         if missing_from is not None:
             removed = np.ones(missing_from, dtype=bool)
             removed[self.positions[~deleted]] = False
-            gone = np.flatnonzero(removed)
+            removed_positions = np.flatnonzero(removed)
         else:
-            gone = self.positions[deleted]
+            removed_positions = self.positions[deleted]
         rows = self.rows if updated.all() else self.rows.filter(pa.array(updated))
-        return RowGroupChange(self.positions[updated], rows, gone)
+        return RowGroupChange(self.positions[updated], rows, removed_positions)
 
 
 @dataclass
@@ -278,3 +279,23 @@ class FileRows:
     def row_group(self, group: int) -> RowGroupChange:
         rows = self.job.footer.row_groups[group].rows if self.job.delete_missing else None
         return self.received.group((self.file, group)).change(rows)
+
+
+@dataclass(slots=True)
+class FilterChanges:
+    """`job.FileChanges` of one file: the rows that a filter selects are deleted.
+
+    The filter's columns of a row group are read again when it is rewritten.
+    """
+
+    location: Location
+    footer: Footer
+    row_filter: RowFilter
+
+    def row_group(self, group: int) -> RowGroupChange:
+        self.location.expect(self.footer.info)
+        with open_planned(self.location, self.footer) as file:
+            deleted = selected_rows(self.location, self.footer, file, group, self.row_filter)
+            if self.footer.metadata is None:  # parsed once, and not for each row group
+                self.footer = replace(self.footer, metadata=file.metadata)
+        return RowGroupChange(np.zeros(0, dtype=np.int64), pa.table({}), deleted)

@@ -69,9 +69,9 @@ class NewFiles:
         names, rows = self.shape.schema.names, table.num_rows
         if table.column_names == names:
             return table
-        given = dict(zip(table.column_names, table.columns, strict=True))
+        columns = dict(zip(table.column_names, table.columns, strict=True))
         types = {name: arrays.plain_type(self.shape.schema.field(name).type) for name in names}
-        return pa.table([given.get(name, arrays.null_array(rows, types[name])) for name in names], names=names)
+        return pa.table([columns.get(name, arrays.null_array(rows, types[name])) for name in names], names=names)
 
     def write_empty(self, location: Location, folder: str) -> list[Staged]:
         """Write one file without rows, which keeps the schema."""

@@ -37,7 +37,7 @@ class Job:
     `template` is a file with the unified schema; the new file gets its layout if new values do not fit the file's own.
     `as_new_files` writes new files with new names and sizes instead. `ledger` is added to the key-value metadata.
     `verify_keys` reads the keys again and compares them. `retyped` columns get the type in the shape. `added` columns
-    are added if the file lacks them, each with a file that has the column. `only_types`: no row changes, the file only
+    are added if the file lacks them, each with a file that has the column. `keeps_rows`: no row changes, the file only
     gets new types and columns, or another ledger. `deletes`: changes may delete rows. `deleted_groups` lose all rows,
     and their changes are never requested. `delete_missing` deletes the rows that have no hit, `row_filter` those that
     it selects. `keep_empty`: if the file loses all rows, it is written without rows instead of being removed.
@@ -54,12 +54,16 @@ class Job:
     verify_keys: bool = True
     retyped: frozenset[str] = frozenset()
     added: Mapping[str, Footer | None] = field(default_factory=dict)
-    only_types: bool = False
+    keeps_rows: bool = False
     deletes: bool = False
     deleted_groups: frozenset[int] = frozenset()
     delete_missing: bool = False
     row_filter: RowFilter | None = None
     keep_empty: bool = False
+
+    @property
+    def staged_path(self) -> str:
+        return f"{self.staging}/{self.staged}"
 
     def changes(self, group: int) -> bool:
         """Has the row group rows to replace or delete?"""
@@ -141,7 +145,7 @@ class OpenFile:
     @property
     def only_adds_columns(self) -> bool:
         """Does the file change in nothing but columns of nulls, which are added? Then the footer is the old one."""
-        return self.job.only_types and bool(self.added) and not self.reencoded
+        return self.job.keeps_rows and bool(self.added) and not self.reencoded
 
     @property
     def path(self) -> str:
@@ -180,7 +184,7 @@ def open_file(
         types = _new_types(read_schema, shape, job)
         added = [(shape.schema.field(n), other) for n, other in job.added.items() if n not in read_schema.names]
         footer = replace(footer, metadata=file.metadata)
-        if types or (added and not job.only_types):
+        if types or (added and not job.keeps_rows):
             footer, decoded = footer_with_columns(location, footer, decoded, NewColumns(types, added), job.template)
         # The path may name a partition column that the file does not store.
         only_in_path = job.footer.partition.keys() - {*job.footer.schema.names}

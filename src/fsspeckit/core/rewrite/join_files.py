@@ -207,7 +207,7 @@ def layout_of(location: Location, job: JoinJob) -> JoinLayout:
         layout = file_layout(location, replace(largest, metadata=opened.file.metadata), footer, nullable)
         template = Template.of(footer, opened.file.metadata, layout)
     if 0 < largest.rows <= _FEW_ROWS and template.copies:
-        layout = layout.sampled(_first_rows(location, layout, job.bin), again=True)
+        layout = layout.sampled(_first_rows(location, layout, job.bin), replaces_template=True)
     return JoinLayout(layout.unsorted().with_entries(job.ledger), template)
 
 

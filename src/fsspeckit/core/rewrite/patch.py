@@ -11,8 +11,8 @@ from pyarrow import types as t
 
 from fsspeckit.core.values import arrays
 
-# Below one new value in so many, `replace_with_mask` is faster than `take`, above it up to eight times slower.
-_FEW = 16
+# Below one new value in this many, `replace_with_mask` is faster than `take`, above it up to eight times slower.
+_MASK_RATIO = 16
 
 
 def patched(old: pa.ChunkedArray, positions: Any, new: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -22,7 +22,7 @@ def patched(old: pa.ChunkedArray, positions: Any, new: pa.ChunkedArray) -> pa.Ch
     if not len(positions):
         return old
     assert len(positions) == len(new)
-    if old.num_chunks == 1 and len(positions) < len(old) // _FEW and _has_fixed_width(old.type):
+    if old.num_chunks == 1 and len(positions) < len(old) // _MASK_RATIO and _has_fixed_width(old.type):
         mask = _mask(len(old), positions)
         return pa.chunked_array([pc.replace_with_mask(old.chunk(0), mask, arrays.one_array(new))])
     order = np.arange(len(old), dtype=np.int64)

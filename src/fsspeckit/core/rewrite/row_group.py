@@ -150,8 +150,8 @@ def change_of(file: OpenFile, group: int) -> RowGroupChange:
 
 def replaced_columns(file: OpenFile, change: RowGroupChange) -> list[str]:
     """The columns of the new file that get values from the new rows."""
-    given = set(change.rows.column_names)
-    return [name for name in file.columns if name in given]
+    new = set(change.rows.column_names)
+    return [name for name in file.columns if name in new]
 
 
 def first_difference(file: OpenFile) -> Difference | None:

@@ -31,10 +31,10 @@ def one_row_per_key(runner: Runner, spool: Spool, order: RowOrder) -> Spool:
     buckets = 1 if spool.in_memory else max(1, -(-spool.bytes // BUCKET_BYTES))
     tasks = [Task(n, range(n, n + 1), spool.bytes // buckets, 4 * spool.bytes // buckets) for n in range(buckets)]
     send, receive = partial(_send, spool, buckets), partial(_receive, spool.shape, spool.store, order)
-    outcomes = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
-    samples = [sample for _, sample in sorted(placed for *_, differing in outcomes for placed in differing)[:5]]
-    validate.no_differing_duplicates(sum(ties for _, ties, _ in outcomes), samples, spool.shape.keys, order)
-    return replace(spool, parts=tuple(part for parts, *_ in outcomes for part in parts))
+    reduced = runner.exchange(Step("deduplicate", spool.rows, spool.bytes), spool, send, receive, tasks)
+    samples = [sample for _, sample in sorted(numbered for *_, differing in reduced for numbered in differing)[:5]]
+    validate.no_differing_duplicates(sum(ties for _, ties, _ in reduced), samples, spool.shape.keys, order)
+    return replace(spool, parts=tuple(part for parts, *_ in reduced for part in parts))
 
 
 # -- these run where the parts are stored, and where the buckets are reduced
@@ -42,8 +42,8 @@ def one_row_per_key(runner: Runner, spool: Spool, order: RowOrder) -> Spool:
 
 def _send(spool: Spool, buckets: int, parts: Sequence[int], only: range | None) -> Bucketed:
     """All rows of some parts with their row number in the source. Equal keys are in one bucket."""
-    for place, rows, batch in _placed(spool, parts):
-        table = rows.add_column(0, "place", pa.array(np.arange(place, place + rows.num_rows)))
+    for row_number, rows, batch in _with_row_numbers(spool, parts):
+        table = rows.add_column(0, "place", pa.array(np.arange(row_number, row_number + rows.num_rows)))
         hashed = np.zeros(table.num_rows, dtype=np.uint64)
         for i in range(len(spool.shape.keys)) if buckets > 1 else ():
             hashed = hashed * np.uint64(31) + _hash(batch.column(f"k{i}"))
@@ -51,13 +51,13 @@ def _send(spool: Spool, buckets: int, parts: Sequence[int], only: range | None) 
         yield from ((n, rows) for n, rows in by_bucket(table, bucket_of) if only is None or n in only)
 
 
-def _placed(spool: Spool, parts: Sequence[int]) -> Iterator[tuple[int, pa.Table, pa.RecordBatch]]:
+def _with_row_numbers(spool: Spool, parts: Sequence[int]) -> Iterator[tuple[int, pa.Table, pa.RecordBatch]]:
     """Rows and their keys, with the row number of the first."""
     for part in parts:
-        place = int(spool.offsets[part])
+        row_number = int(spool.offsets[part])
         for rows, batch in zip(spool.read(part), spool.read_keys(part), strict=True):
-            yield place, rows, batch
-            place += rows.num_rows
+            yield row_number, rows, batch
+            row_number += rows.num_rows
 
 
 def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
@@ -76,13 +76,13 @@ def _receive(
     arrived = read(bucket)
     if arrived is None:
         return (), 0, ()
-    places, table = arrived.column(0).to_numpy(), arrived.select(range(1, arrived.num_columns))
+    row_numbers, table = arrived.column(0).to_numpy(), arrived.select(range(1, arrived.num_columns))
     rows, ties = _reduced(table, shape, order)
     writer = PartWriter(store, shape)
     writer.write(rows)
-    first = sorted(ties, key=lambda row: places[row])[:5]
+    first = sorted(ties, key=lambda row: row_numbers[row])[:5]
     samples = keys.sample([table.column(k) for k in shape.keys], first)
-    return writer.finish(), len(ties), tuple(zip(places[first].tolist(), samples, strict=True))
+    return writer.finish(), len(ties), tuple(zip(row_numbers[first].tolist(), samples, strict=True))
 
 
 def _reduced(table: pa.Table, shape: Shape, order: RowOrder) -> tuple[pa.Table, list[int]]:

@@ -210,9 +210,9 @@ class _OpenPart:
     def write(self, rows: pa.Table) -> None:
         self.rows.write(one_batch(rows))
         self.keys.write(canonical_keys(rows, self.shape))
-        self.learn(rows)
+        self.add_metadata(rows)
 
-    def learn(self, rows: pa.Table) -> None:
+    def add_metadata(self, rows: pa.Table) -> None:
         for i, name in enumerate(self.shape.keys):
             self.nulls[i] += rows.column(name).null_count
             self.intervals[i] = merge_intervals([self.intervals[i], keys.intervals(rows.column(name))])
@@ -254,7 +254,7 @@ def in_memory_part(store: LocalStore, shape: Shape, rows: pa.Table) -> Part:
         _WrittenBatches(store.add_in_memory("rows", batches)),
         _WrittenBatches(store.add_in_memory("keys", key_batches)),
     )
-    part.learn(rows)
+    part.add_metadata(rows)
     return part.close()
 
 
@@ -297,7 +297,7 @@ def write_rows(rows: pa.Table, shape: Shape) -> pa.Table:
 
 def _rows_by_partition(rows: pa.Table, shape: Shape) -> dict[tuple[Any, ...], int]:
     """Rows by partition; partitions are comparable values."""
-    if not shape.partitions or not shape.partitions_given:
+    if not shape.partitions or not shape.source_has_partitions:
         return {(): rows.num_rows} if rows.num_rows else {}
     codes, partitions = numbered_partitions(rows, shape)
     return dict(zip(partitions, np.bincount(codes).tolist(), strict=True))

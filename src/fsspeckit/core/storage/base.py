@@ -37,7 +37,7 @@ class Storage(abc.ABC):
 
     # Read
 
-    def look(self, root: str) -> contextlib.AbstractContextManager[None]:
+    def one_listing(self, root: str) -> contextlib.AbstractContextManager[None]:
         """Within the block, a store answers all questions about one folder from one listing."""
         return contextlib.nullcontext()
 

@@ -38,11 +38,11 @@ def folder() -> str | None:
 
 def load(name: str) -> bytes | None:
     """The bytes that were saved under a name; `None` if they are not there, or not as they were written."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         return None
     try:
-        data = _read(os.path.join(place, _file_name(name)))
+        data = _read(os.path.join(directory, _file_name(name)))
     except OSError as error:
         log.debug("no cache: %s", error)
         return None
@@ -53,44 +53,44 @@ def load(name: str) -> bytes | None:
 def _read(path: str) -> bytes:
     """A plain file of this user that nobody else can write; another writer could make a merge miss rows."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        there = os.fstat(file.fileno())
-        unsafe = not stat.S_ISREG(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022
-        return b"" if unsafe or there.st_size > MAX_FILE_BYTES else file.read(MAX_FILE_BYTES)
+        status = os.fstat(file.fileno())
+        unsafe = not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022
+        return b"" if unsafe or status.st_size > MAX_FILE_BYTES else file.read(MAX_FILE_BYTES)
 
 
 def save(name: str, data: bytes) -> None:
     """Save bytes under a name, by a rename. They are not synced: after a crash the digest shows what is damaged."""
-    place, whole = folder(), _head(name, data) + data
-    if place is None or len(whole) > MAX_FILE_BYTES:
+    directory, whole = folder(), _head(name, data) + data
+    if directory is None or len(whole) > MAX_FILE_BYTES:
         log.debug("not cached: %d bytes", len(whole))
         return
     try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        _write(place, _file_name(name), whole)
-        _tidy(place)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        _write(directory, _file_name(name), whole)
+        _tidy(directory)
     except OSError as error:
         log.debug("not cached: %s", error)
 
 
-def _write(place: str, name: str, data: bytes) -> None:
-    handle, unfinished = tempfile.mkstemp(_UNFINISHED, dir=place)
+def _write(directory: str, name: str, data: bytes) -> None:
+    handle, unfinished = tempfile.mkstemp(_UNFINISHED, dir=directory)
     try:
         with open(handle, "wb") as file:
             file.write(data)
-        os.replace(unfinished, os.path.join(place, name))
+        os.replace(unfinished, os.path.join(directory, name))
     except BaseException:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
         raise
 
 
-def _tidy(place: str) -> None:
+def _tidy(directory: str) -> None:
     """Remove what dead writers left, and the oldest files beyond `MAX_TOTAL_BYTES`."""
-    with os.scandir(place) as entries:
-        there = sorted((e.stat(follow_symlinks=False).st_mtime, e.path, e.stat(follow_symlinks=False)) for e in entries)
+    with os.scandir(directory) as entries:
+        files = sorted((e.stat(follow_symlinks=False).st_mtime, e.path, e.stat(follow_symlinks=False)) for e in entries)
     room = MAX_TOTAL_BYTES
-    for written, path, about in reversed(there):
-        room -= about.st_size * path.endswith(_SUFFIX)
+    for written, path, status in reversed(files):
+        room -= status.st_size * path.endswith(_SUFFIX)
         abandoned = path.endswith(_UNFINISHED) and written < time.time() - _ABANDONED
         if abandoned or (path.endswith(_SUFFIX) and room < 0):
             with contextlib.suppress(FileNotFoundError):

@@ -99,9 +99,9 @@ class Handle:
     `reader` is the thread that holds a snapshot by it, of this folder or of `snapshot` inside it.
     """
 
-    open_ones: ClassVar[set[Handle]] = set()
+    open_handles: ClassVar[set[Handle]] = set()
     inherited: ClassVar[set[str]] = set()
-    # Held while a descriptor is open and not in `open_ones`, or the reverse, so that no fork happens meanwhile.
+    # Held while a descriptor is open and not in `open_handles`, or the reverse, so that no fork happens meanwhile.
     # Reentrant, for a fork by a signal handler of the same thread.
     guard: ClassVar[threading.RLock] = threading.RLock()
 
@@ -109,7 +109,7 @@ class Handle:
         self.folder, self.reader, self.snapshot = folder, reader, snapshot
         with self.guard:
             self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            self.open_ones.add(self)
+            self.open_handles.add(self)
 
     def try_lock(self, mode: int) -> bool:
         assert self._descriptor is not None
@@ -142,14 +142,14 @@ class Handle:
         """Forget the descriptor before it is closed: once it is, another thread may be given its number."""
         with self.guard:
             descriptor, self._descriptor = self._descriptor, None
-            self.open_ones.discard(self)
+            self.open_handles.discard(self)
             if descriptor is not None:
                 os.close(descriptor)
 
     @classmethod
     def close_inherited(cls) -> None:
         try:
-            for handle in list(cls.open_ones):
+            for handle in list(cls.open_handles):
                 cls.inherited.add(handle.folder)
                 with contextlib.suppress(OSError):  # the other handles must be closed too
                     handle._forget()

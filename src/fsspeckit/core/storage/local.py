@@ -49,8 +49,8 @@ class LocalStorage(Disk):
         return folder_locks.above(root)
 
     def stat(self, path: str) -> FileInfo | None:
-        found = _stat(path)
-        return None if found is None else file_info(path, found)
+        status = _stat(path)
+        return None if status is None else file_info(path, status)
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -66,12 +66,12 @@ class LocalStorage(Disk):
         return os.path.islink(path)
 
     def is_plain(self, path: str) -> bool:
-        found = _stat(path, follow_symlinks=False)
-        return found is not None and stat.S_ISREG(found.st_mode)
+        status = _stat(path, follow_symlinks=False)
+        return status is not None and stat.S_ISREG(status.st_mode)
 
     def free_bytes(self, folder: str) -> int | None:
-        found = os.statvfs(folder)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
@@ -133,8 +133,8 @@ class LocalStorage(Disk):
     def read_bytes(self, path: str) -> bytes:
         """Read a record. Links, pipes and devices are refused: they may point anywhere, or never end."""
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            there = os.fstat(file.fileno())
-            if not stat.S_ISREG(there.st_mode) or there.st_size > RECORD_LIMIT:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > RECORD_LIMIT:
                 raise OSError(errno.EINVAL, "not a plain file, or too large to be one of ours", path)
             return file.read(RECORD_LIMIT)
 

@@ -49,8 +49,8 @@ def _folders(folder: str, prefix: str = "", above: frozenset[tuple[int, int]] = 
     except FileNotFoundError:  # removed since the folder above was read
         return
     try:
-        here = os.fstat(descriptor)
-        if (here.st_dev, here.st_ino) in above:  # a link to a folder above
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) in above:  # a link to a folder above
             return
         with os.scandir(descriptor) as scan:
             entries = list(scan)
@@ -59,7 +59,7 @@ def _folders(folder: str, prefix: str = "", above: frozenset[tuple[int, int]] = 
     finally:
         os.close(descriptor)
     for name in below:
-        yield from _folders(f"{folder}/{name}", f"{prefix}{name}/", above | {(here.st_dev, here.st_ino)})
+        yield from _folders(f"{folder}/{name}", f"{prefix}{name}/", above | {(status.st_dev, status.st_ino)})
 
 
 def read_at(descriptor: int, offset: int, length: int) -> bytes:

@@ -109,11 +109,11 @@ class FsspecStorage(Disk):
         return isinstance(self.fs, MemoryFileSystem)
 
     def walk(self, root: str) -> Iterator[FileInfo]:
-        found = self.fs.find(root, detail=True)
-        for path in sorted(found):
+        details = self.fs.find(root, detail=True)
+        for path in sorted(details):
             relative = path[len(root) :].lstrip("/")
             if not any(skipped_folder(part) for part in relative.split("/")[:-1]):
-                yield self._info(relative, found[path])
+                yield self._info(relative, details[path])
 
     def folders(self, root: str) -> Iterator[str]:
         for folder, below, _ in self.fs.walk(root):

@@ -105,9 +105,9 @@ def copy_common_rights(sources: Sequence[str], target: str) -> None:
     os.chmod(target, mode)
     own = {name: value for name, value in _attributes(first).items() if name != _ACL}
     if own:
-        found = [_attributes(path) for path in others]
+        of_others = [_attributes(path) for path in others]
         for name, value in own.items():
-            if any(attributes.get(name) != value for attributes in found):
+            if any(attributes.get(name) != value for attributes in of_others):
                 os.removexattr(target, name)
 
 

@@ -107,7 +107,7 @@ def applying(root: str, timeout: float) -> Iterator[bool]:
 
 def has_own_snapshot(root: str) -> bool:
     """Does this thread hold a snapshot of the folder, of one above it or of one inside it?"""
-    own = [handle for handle in list(Handle.open_ones) if handle.reader == threading.get_ident()]
+    own = [handle for handle in list(Handle.open_handles) if handle.reader == threading.get_ident()]
     if not own or not os.path.isdir(root):
         return False
     at_root = [handle for handle in own if handle.is_at(root)]  # also those of snapshots inside it
@@ -190,7 +190,7 @@ def _holders(root: str, side: _Side) -> str:
 
 
 def _processes(folder: str, is_ours: Callable[[int], bool]) -> set[int]:
-    found = set()
+    processes = set()
     for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             if os.readlink(descriptor) != folder:
@@ -198,8 +198,8 @@ def _processes(folder: str, is_ours: Callable[[int], bool]) -> set[int]:
             with open(descriptor.replace("/fd/", "/fdinfo/"), encoding="utf-8", errors="replace") as lines:
                 locks = [line.split() for line in lines if line.startswith("lock:") and "OFDLCK" in line]
             if any(is_ours(int(words[-2])) for words in locks):
-                found.add(int(descriptor.split("/")[2]))
-    return found
+                processes.add(int(descriptor.split("/")[2]))
+    return processes
 
 
 def _command(process: int) -> str:

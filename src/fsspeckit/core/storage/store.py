@@ -58,7 +58,7 @@ class StoreStorage(Storage):
         return f"{self.objects.place}/{key}"
 
     @contextlib.contextmanager
-    def look(self, root: str) -> Iterator[None]:
+    def one_listing(self, root: str) -> Iterator[None]:
         if getattr(self._listing, "root", None) == root:
             yield
             return

@@ -13,6 +13,8 @@ from pyarrow import types as t
 from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.model import Bounds
 from fsspeckit.core.values import arrays, keys
+from fsspeckit.core.values.shape import not_comparable
+from fsspeckit.core.values.unify import CannotUnify, unify
 
 
 def key_table(names: Sequence[str], source_keys: Iterable[Any], optional: Iterable[str] = ()) -> pa.Table:
@@ -109,6 +111,16 @@ def bounds(stats: Mapping[str, Any] | None, rows: int, key_type: pa.DataType) ->
         return None
     lower, upper = keys.order_values(column)
     return Bounds(lower, upper, nulls) if lower <= upper else None
+
+
+def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.DataType:
+    """The type in which a source column is compared: the target's if every value fits, else the unified type."""
+    try:
+        common = unify(column.type, target)
+    except CannotUnify:
+        raise not_comparable(name, column.type, target) from None
+    target = arrays.plain_type(target)
+    return target if arrays.fits(arrays.plain(column), target) else common
 
 
 def have_one_order(left: pa.DataType, right: pa.DataType) -> bool:

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from pyarrow import types as t
 
 from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.core.model import Footer, Target
 from fsspeckit.core.values import arrays
 from fsspeckit.core.values.unify import CannotUnify, is_variant, unify
 
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+SPARK_ROW = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key-value entry in which Spark writes its own schema, as JSON."""
 _COLLATIONS = "__COLLATIONS"
 
 
@@ -105,13 +107,22 @@ def check_case_insensitive_names(names: Sequence[str]) -> None:
         )
 
 
+def check_storable(name: str, dtype: pa.DataType) -> None:
+    """Refuse binary and list types of fixed size 0: Parquet cannot store the former, readers fail on the latter."""
+    empty_binary = t.is_fixed_size_binary(dtype) and not dtype.byte_width
+    if empty_binary or (t.is_fixed_size_list(dtype) and not dtype.list_size):
+        raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
+    for i in range(dtype.num_fields):
+        check_storable(name, dtype.field(i).type)
+
+
 def plain_schema(fields: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([arrays.plain_field(f) for f in fields])
 
 
 def collated_columns(entries: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """The columns with a collation of Spark, and its name, from the key-value entries of a footer."""
-    schema = (entries or {}).get(_SPARK_SCHEMA, b"")
+    schema = (entries or {}).get(SPARK_ROW, b"")
     if _COLLATIONS.encode() not in schema:
         return {}
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types as t
@@ -11,8 +11,8 @@ from fsspeckit.core.errors import ArgumentError, SchemaMismatchError
 from fsspeckit.core.model import DEFAULT_ROW_OPTIONS, DeleteRows, RowOptions, Shape, Target
 from fsspeckit.core.suggestions import closest, did_you_mean
 from fsspeckit.core.values import arrays, calendars, evolve, keys, zones
-from fsspeckit.core.values.schema import check_key_collations, duplicates, one_of_each_schema
-from fsspeckit.core.values.unify import CannotUnify, merge_type, mixed_types, unify
+from fsspeckit.core.values.schema import check_key_collations, check_storable, duplicates, one_of_each_schema
+from fsspeckit.core.values.unify import merge_type, mixed_types
 
 
 def shape_of(
@@ -35,33 +35,36 @@ def shape_of(
     check_columns(target, source, key_columns, options, added if evolves else None)
     deletes = None if options.delete_column is None else _delete_rows(target, source, options)
     new_names = tuple(field.name for field in added)
-    given = _given_columns(target, source, key_columns, options, new_names)
-    source = pa.schema([source.field(name) for name in given], source.metadata)
+    in_source = _columns_in_source(target, source, key_columns, options, new_names)
+    source = pa.schema([source.field(name) for name in in_source], source.metadata)
     if not options.only_keys:
         _check_partitions(target, source)
     for field in source:
-        _check_storable(field.name, field.type)
+        check_storable(field.name, field.type)
     for name in options.sequence_by:
         _check_sequence_type(source.field(name))
     for footer in target.files.templates:
         check_key_collations(footer.collated, tuple(key_columns), footer.path)
     if target.schema is None:
-        stored = tuple(n for n in given if n not in target.partition_columns)
+        stored = tuple(n for n in in_source if n not in target.partition_columns)
         columns = zones.without_int96_marks(source.with_metadata(calendars.without_calendar(source.metadata)))
-        partitions = tuple(n for n in target.partition_columns if n in given)  # keys to delete may lack some
+        partitions = tuple(n for n in target.partition_columns if n in in_source)  # keys to delete may lack some
         return Shape(
-            columns, stored, tuple(key_columns), partitions, sequence=options.sequence_by, deletes=deletes, given=given
+            columns,
+            stored,
+            tuple(key_columns),
+            partitions,
+            sequence=options.sequence_by,
+            deletes=deletes,
+            in_source=in_source,
         )
     types = {field.name: field.type for field in source}
     fields = [f.with_type(merge_type(f.type, types[f.name])) if f.name in types else f for f in target.schema]
-    extended = dict[str, pa.DataType]()
+    extended: dict[str, pa.DataType] = {}
     if evolves:
         fixed = {*key_columns, *target.partition_columns}
-        changing = {f.name: (f.type, types[f.name]) for f in fields if f.name in types and f.name not in fixed}
-        wide = {name: evolve.evolved_type(*pair, by_spark=by_spark) for name, pair in changing.items()}
-        with_fields = {n: evolve.evolved_type(*p, widen=False, by_spark=by_spark) for n, p in changing.items()}
-        extended = {name: dtype for name, dtype in with_fields.items() if dtype != changing[name][0]}
-        fields = [f.with_type(wide.get(f.name, f.type)) for f in fields]
+        may_change = {name: dtype for name, dtype in types.items() if name not in fixed}
+        fields, extended = _evolved_fields(fields, may_change, by_spark)
         fields += added
     in_paths = [name for name in target.partition_columns if name not in target.schema.names]
     fields += [pa.field(name, arrays.plain_type(types.get(name, pa.string()))) for name in in_paths]
@@ -83,8 +86,8 @@ def shape_of(
         old_instants=old,
         local_times=local,
         mixed=mixed_types((footer.schema for footer in one_of_each_schema(target.files.templates)), schema),
-        given=given,
-        updated=_updated_columns(target, given, key_columns, options, new_names),
+        in_source=in_source,
+        updated=_updated_columns(target, in_source, key_columns, options, new_names),
         sequence=options.sequence_by,
         deletes=deletes,
         only_keys=options.only_keys,
@@ -92,6 +95,22 @@ def shape_of(
         extended=extended,
         evolves=evolves,
     )
+
+
+def _evolved_fields(
+    fields: Sequence[pa.Field], source_types: Mapping[str, pa.DataType], by_spark: bool
+) -> tuple[list[pa.Field], dict[str, pa.DataType]]:
+    """Fields with wider numbers and new struct fields, and the types of the latter without the wider numbers."""
+    evolved, extended = [], dict[str, pa.DataType]()
+    for field in fields:
+        dtype, source = field.type, source_types.get(field.name)
+        if source is not None:
+            dtype = evolve.evolved_type(field.type, source, by_spark=by_spark)
+            with_new_fields = evolve.evolved_type(field.type, source, widen=False, by_spark=by_spark)
+            if with_new_fields != field.type:
+                extended[field.name] = with_new_fields
+        evolved.append(field.with_type(dtype))
+    return evolved, extended
 
 
 def _new_columns(target: Target, source: pa.Schema, options: RowOptions, by_spark: bool) -> list[pa.Field]:
@@ -107,7 +126,7 @@ def shape_of_target(target: Target) -> Shape:
     assert target.schema is not None
     in_paths = [name for name in target.partition_columns if name not in target.schema.names]
     schema = pa.schema([*target.schema, *(pa.field(name, pa.string()) for name in in_paths)], target.schema.metadata)
-    return Shape(schema, target.stored, (), target.partition_columns, target.int96, given=(), updated=())
+    return Shape(schema, target.stored, (), target.partition_columns, target.int96, in_source=(), updated=())
 
 
 def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> DeleteRows:
@@ -140,17 +159,17 @@ def _delete_rows(target: Target, source: pa.Schema, options: RowOptions) -> Dele
     return DeleteRows(column, values, flag)
 
 
-def _given_columns(
+def _columns_in_source(
     target: Target, source: pa.Schema, key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
 ) -> tuple[str, ...]:
     """The columns that source rows have, in the target's order; without the one that marks delete rows."""
     names = set(key_columns).union(options.sequence_by) if options.only_keys else set(source.names)
-    order = source.names if target.schema is None else _shape_columns(target, added)
+    order = source.names if target.schema is None else _target_columns(target, added)
     return tuple(name for name in order if name in names and name != options.delete_column)
 
 
 def _updated_columns(
-    target: Target, given: Sequence[str], key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
+    target: Target, in_source: Sequence[str], key_columns: Sequence[str], options: RowOptions, added: Sequence[str]
 ) -> tuple[str, ...] | None:
     """The columns that matched rows get; `None` if that is all that source rows have."""
     if options.only_keys:
@@ -158,7 +177,7 @@ def _updated_columns(
     if not options.some_columns:
         return None
     named = {*_named_columns(target, key_columns, options, added), *options.sequence_by}
-    return tuple(name for name in given if name in named and name not in target.partition_columns)
+    return tuple(name for name in in_source if name in named and name not in target.partition_columns)
 
 
 def _named_columns(
@@ -170,13 +189,8 @@ def _named_columns(
     return [name for name in (*_target_columns(target), *added) if name not in excluded]
 
 
-def _target_columns(target: Target) -> list[str]:
-    stored = target.schema.names if target.schema is not None else ()
-    return list(dict.fromkeys([*stored, *target.partition_columns]))
-
-
-def _shape_columns(target: Target, added: Sequence[str]) -> list[str]:
-    """The columns of the shape, in its order: stored ones, new ones, and those that only paths have."""
+def _target_columns(target: Target, added: Sequence[str] = ()) -> list[str]:
+    """The columns of the target: stored ones, `added` ones, and those that only paths have."""
     stored = target.schema.names if target.schema is not None else ()
     return list(dict.fromkeys([*stored, *added, *target.partition_columns]))
 
@@ -254,15 +268,6 @@ def _check_partitions(target: Target, source: pa.Schema) -> None:
         raise ArgumentError("Every column is a partition column; files must have at least one other column.")
 
 
-def _check_storable(name: str, dtype: pa.DataType) -> None:
-    """Refuse binary and list types of fixed size 0: Parquet cannot store the former, readers fail on the latter."""
-    empty_binary = t.is_fixed_size_binary(dtype) and not dtype.byte_width
-    if empty_binary or (t.is_fixed_size_list(dtype) and not dtype.list_size):
-        raise SchemaMismatchError(f"Column {name!r} is {dtype}, which cannot be written as Parquet; cast it.")
-    for i in range(dtype.num_fields):
-        _check_storable(name, dtype.field(i).type)
-
-
 def check_columns(
     target: Target,
     source: pa.Schema,
@@ -289,9 +294,9 @@ def check_columns(
     needed = _target_columns(target)
     if options.some_columns:
         needed = _named_columns(target, key_columns, options)
-    given, known = source.names, {*_target_columns(target), options.delete_column}
-    absent = [] if options.delete_column is not None else [name for name in needed if name not in given]
-    extra = [name for name in given if name not in known]
+    known = {*_target_columns(target), options.delete_column}
+    absent = [] if options.delete_column is not None else [name for name in needed if name not in source.names]
+    extra = [name for name in source.names if name not in known]
     if absent or extra:
         raise columns_differ(absent, extra, options)
 
@@ -326,8 +331,8 @@ def columns_differ(missing: Sequence[str], extra: Sequence[str], options: RowOpt
     if index and not options.some_columns:
         advice = f"It is a row index that pandas stored. exclude_columns={index} keeps it, and null in new rows."
         return SchemaMismatchError(f"{' '.join(messages)} {advice}")
-    alike = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
-    rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in alike)
+    similar = [(name, other) for name in extra if (other := closest(name, missing)) is not None]
+    rename = "".join(f" Is {name!r} the target's {other!r}? Then rename it." for name, other in similar)
     return SchemaMismatchError(f"{' '.join(messages)} {advice}; select or add them first.{rename}")
 
 
@@ -379,21 +384,11 @@ def _check_castable(field: pa.Field, source: pa.Field, int96: bool, local_times:
     dtype = assumed_type(dtype, field, int96) if local_times else dtype
     if not arrays.castable(arrays.zoneless_type(dtype) if int96 else dtype, arrays.plain_type(field.type)):
         evolve.check_fields(field, dtype)
-        raise _not_comparable(field.name, source.type, field.type)
+        raise not_comparable(field.name, source.type, field.type)
 
 
-def _not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
+def not_comparable(name: str, source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"Column {name!r} is {source} in the source and {target} in the target: "
         "values of these types are not comparable. Cast the source's column."
     )
-
-
-def comparable_type(name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.DataType:
-    """The type in which a source column is compared: the target's if every value fits, else the unified type."""
-    try:
-        common = unify(column.type, target)
-    except CannotUnify:
-        raise _not_comparable(name, column.type, target) from None
-    target = arrays.plain_type(target)
-    return target if arrays.fits(arrays.plain(column), target) else common

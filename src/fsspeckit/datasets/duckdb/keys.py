@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.actions import Actions, HitAction, MatchedRows
 from fsspeckit.core.errors import DatasetMergeError
-from fsspeckit.core.match.hits import HITS, MatchResult
+from fsspeckit.core.match.hits import MatchResult, hit_batch
 from fsspeckit.core.match.key_index import GroupCounts, counted_keys, hits_of
 from fsspeckit.core.match.key_reader import KeyBatch
 from fsspeckit.core.model import Match, Scan
@@ -196,11 +196,8 @@ class SqlKeys:
         columns, offsets = ", ".join([*sql.POSITION, "action", "source_row"]), self._spool.offsets
         query = f"SELECT {columns} FROM ({rows}) WHERE file_no IS NOT NULL ORDER BY {order}"
         for table in self._workspace.stream(query, CHUNK_ROWS):
-            *hit, source_rows = (column.to_numpy() for column in table.columns)
-            part = np.searchsorted(offsets, source_rows, side="right") - 1
-            values = [*hit, part, source_rows - offsets[part]]
-            arrays = [pa.array(column, field.type) for column, field in zip(values, HITS, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=HITS)
+            file, group, position, action, source_rows = (column.to_numpy() for column in table.columns)
+            yield hit_batch(file, group, position, action, source_rows, offsets)
 
 
 def _counted(returned: pa.Table) -> Counter[int | None]:

@@ -174,11 +174,13 @@ def add_columns(spark: Any, table: Table, names: Sequence[str]) -> None:
         return
     types = {f.name: f.dataType for f in spark.read.option("mergeSchema", "true").parquet(table.path).schema}
     columns = [f"{quoted(name)} {types[name].simpleString()}" for name in names if name.lower() not in known]
-    statement = f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(columns)})"
-    try:
-        spark.sql(statement)
-    except PySparkException:
-        log.warning("The merge is done, but Spark's catalog is not up to date. Run: %s", statement, exc_info=True)
+    _run_logged(spark, [f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(columns)})"])
+
+
+def update_table(spark: Any, table: Table, added_columns: Iterable[str]) -> None:
+    """After a commit: add new columns and partitions to the catalog, and forget old files."""
+    add_columns(spark, table, list(added_columns))
+    refresh_table(spark, table)
 
 
 def refresh_table(spark: Any, table: Table) -> None:
@@ -199,6 +201,7 @@ def refresh_files(spark: Any, table: Table) -> None:
 
 
 def _run_logged(spark: Any, statements: Iterable[str]) -> None:
+    """The rows are committed, so an error is only logged."""
     for statement in statements:
         try:
             spark.sql(statement)

@@ -47,8 +47,8 @@ def quoted(name: str) -> str:
 
 def collations(names: Iterable[str], schema: Any) -> dict[str, str]:
     """Text columns that Spark does not compare byte by byte, with their collation."""
-    found = {name: getattr(f.dataType, "collation", None) for name, f in zip(names, schema.fields, strict=True)}
-    return {name: collation for name, collation in found.items() if collation not in (None, "UTF8_BINARY")}
+    of_columns = {name: getattr(f.dataType, "collation", None) for name, f in zip(names, schema.fields, strict=True)}
+    return {name: collation for name, collation in of_columns.items() if collation not in (None, "UTF8_BINARY")}
 
 
 def frame_schema(frame: Any) -> pa.Schema:

@@ -42,7 +42,7 @@ log = logging.getLogger("fsspeckit.spark")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# From so many files on, executors read the footers. For fewer, the driver's threads are faster: receiving 2,000
+# Executors read the footers of at least this many files. For fewer, the driver's threads are faster: receiving 2,000
 # footers from executors takes as long as reading them.
 MANY_FILES = 4096
 # The same in object stores, and for a driver that should do little: executors wait for more requests at once.

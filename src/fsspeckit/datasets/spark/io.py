@@ -106,8 +106,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         check_known("merge", options, MergeOptions)
         result = self._merge(data, path, self._request(target, strategy, key_columns, partition_columns, options))
         if target is not None:
-            catalog.add_columns(self.spark, target, list(result.added_columns))
-            catalog.refresh_table(self.spark, target)
+            catalog.update_table(self.spark, target, result.added_columns)
         return result
 
     def plan(
@@ -144,8 +143,7 @@ class SparkDatasetIO(DatasetIO[Any]):
         columns = target.partitioned_by(options.get("partition_columns"), options)
         arguments = {**options, "partition_columns": columns, "max_lengths": target.max_lengths}
         result = self._write_parquet(data, path, strategy, key_columns, arguments)
-        catalog.add_columns(self.spark, target, list(result.added_columns))
-        catalog.refresh_table(self.spark, target)
+        catalog.update_table(self.spark, target, result.added_columns)
         return result
 
     def _request(
@@ -288,8 +286,7 @@ class SparkDatasetIO(DatasetIO[Any]):
                 f"Spark cannot read {location.shown} as one table: {_reason(error)}. Try the pyarrow engine.",
                 operation="read",
             ) from error
-        frame = frame if filter is None else frame.where(filter)
-        return frame if columns is None else frame.select([quoted(name) for name in columns])
+        return _selected(frame, columns, filter)
 
     def _read_in_tasks(self, location: Location, columns: Sequence[str] | None, filter: Any) -> Any:
         existing_files(location)
@@ -298,18 +295,21 @@ class SparkDatasetIO(DatasetIO[Any]):
             # The filter may use other columns than the caller wants.
             read_columns = columns if filter is None else None
             frame = read_frame(engine.operation, files, read_columns, engine.partition_timezone)
-        if filter is None:
-            return frame
-        frame = frame.where(filter)
-        return frame if columns is None else frame.select([quoted(name) for name in columns])
+        return frame if filter is None else _selected(frame, columns, filter)
+
+
+def _selected(frame: Any, columns: Sequence[str] | None, filter: Any) -> Any:
+    """Some rows and columns of a frame."""
+    frame = frame if filter is None else frame.where(filter)
+    return frame if columns is None else frame.select([quoted(name) for name in columns])
 
 
 def _refuse_row_options(strategy: str, options: Mapping[str, Any]) -> None:
     """`full_merge` and `deduplicate` know nothing of single rows that stay, move or are deleted."""
-    given = [name for name in row_options.OPTIONS if options.get(name) not in (None, "refuse")]
-    if given:
+    used = [name for name in row_options.OPTIONS if options.get(name) not in (None, "refuse")]
+    if used:
         raise ArgumentError(
-            f"{given[0]} cannot be used with strategy={str(strategy)!r}, which replaces all files. Use upsert, update "
+            f"{used[0]} cannot be used with strategy={str(strategy)!r}, which replaces all files. Use upsert, update "
             "or delete; on_duplicates='latest' reduces a batch to one row per key."
         )
 

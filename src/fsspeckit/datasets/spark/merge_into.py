@@ -13,7 +13,7 @@ from fsspeckit.core.errors import ArgumentError
 from fsspeckit.core.reports import MergePlan, MergeResult
 from fsspeckit.core.storage import Access
 from fsspeckit.datasets.inputs import Path
-from fsspeckit.datasets.options import SAID_BY_STATEMENTS, AnyMergeOptions, AnyPlanOptions
+from fsspeckit.datasets.options import ONLY_FOR_MERGES, SET_BY_STATEMENTS, AnyMergeOptions
 from fsspeckit.datasets.scan import column_names
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ class MergeInto:
     def plan(self) -> MergePlan:
         """What `merge` would do. Nothing is changed."""
         call, io = self._call()
-        unplanned = AnyMergeOptions.__optional_keys__ - AnyPlanOptions.__optional_keys__
-        options = {name: value for name, value in self._options(call).items() if name not in unplanned}
+        options = {name: value for name, value in self._options(call).items() if name not in ONLY_FOR_MERGES}
         return io.plan(self.frame, self.path, call.strategy, list(call.key_columns), **options)
 
     @property
@@ -129,9 +128,9 @@ class MergeInto:
             raise ArgumentError("The merge has no clause. Add one, such as whenMatched().updateAll().")
         statement = parse_statement(self.sql)
         assert isinstance(statement, MergeStatement)
-        said = [name for name in self.options if name in SAID_BY_STATEMENTS]
-        if said:
-            raise ArgumentError(f"The clauses say {', '.join(said)} themselves. Leave it out of the arguments.")
+        repeated = [name for name in self.options if name in SET_BY_STATEMENTS]
+        if repeated:
+            raise ArgumentError(f"The clauses say {', '.join(repeated)} themselves. Leave it out of the arguments.")
         access = Access(self.filesystem, self.storage_options)
         io = SparkDatasetIO(
             getattr(self.frame, "sparkSession", None), self.filesystem, storage_options=self.storage_options

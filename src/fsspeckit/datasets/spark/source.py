@@ -37,9 +37,9 @@ from fsspeckit.datasets.spark.files import Files, ReadFooters, open_files, row_g
 from fsspeckit.datasets.spark.operation import Operation
 from fsspeckit.datasets.spark.tasks import RESULT_TYPES, collect_results, map_in_arrow, partition_result
 
-# A frame is coalesced to so many tasks: 2,000 partitions of two rows, a task each, took a minute.
-TASKS_PER_CORE = 16
-LEAST_TASKS = 64
+# A frame is coalesced to at most this many tasks: 2,000 partitions of two rows, a task each, took a minute.
+SOURCE_TASKS_PER_CORE = 16
+MIN_SOURCE_TASKS = 64
 
 
 def open_source(source: Any, operation: Operation, access: Access, footers: ReadFooters) -> Source:
@@ -157,7 +157,7 @@ class FrameSource(_SparkSource):
         frame, columns = self._needed(with_plain_names(self.frame), shape)
         cluster, memory = self.operation.cluster, 0
         if not cluster.has_dynamic_allocation:
-            tasks = max(LEAST_TASKS, TASKS_PER_CORE * cluster.parallelism)
+            tasks = max(MIN_SOURCE_TASKS, SOURCE_TASKS_PER_CORE * cluster.parallelism)
             frame, memory = frame.coalesce(tasks), cluster.driver_bytes // tasks
         folder = self.operation.share_store()
 

@@ -91,8 +91,7 @@ class BatchMerge:
 
     def _refresh(self, spark: Any, location: Location, target: catalog.Table | None, result: MergeResult) -> None:
         if target is not None:
-            catalog.add_columns(spark, target, list(result.added_columns))
-            catalog.refresh_table(spark, target)
+            catalog.update_table(spark, target, result.added_columns)
         if self.session is None or self.session is spark:
             return
         if target is not None:
