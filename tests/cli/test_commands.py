@@ -71,7 +71,7 @@ def test_instants_in_folders_follow_a_zone(call: Call) -> None:
     assert json.loads(call("merge", *asked).stdout)["updated"] == 1
     wrong = call("plan", *asked[:-2], "Nowhere")
     assert wrong.exit_code == 1
-    assert "partition_timezone is 'Nowhere'" in wrong.stderr
+    assert "--partition-timezone is 'Nowhere'" in wrong.stderr
 
 
 def test_times_without_a_zone_follow_a_zone(call: Call) -> None:

@@ -24,7 +24,7 @@ def lake_and_source(folder: Path) -> tuple[str, str]:
 def test_merge_and_plan(call: Call, tmp_path: Path) -> None:
     lake, source = lake_and_source(tmp_path)
     before = fingerprint(lake)
-    assert "on_schema_change='evolve'" in call("merge", source, lake, "-k", "id").stderr
+    assert "--on-schema-change evolve" in call("merge", source, lake, "-k", "id").stderr
     planned = json.loads(call("plan", source, lake, "-k", "id", "--on-schema-change", "evolve", "--json").stdout)
     assert planned["added_columns"] == {"new": "double"} and fingerprint(lake) == before
     done = call("merge", source, lake, "-k", "id", "--on-schema-change", "evolve")

@@ -53,7 +53,7 @@ def test_delete_names_kept_copies(call: Call) -> None:
         (["undo", "lake"], 1, "no commit that can be undone"),
         (["undo", "laek"], 1, "no data set at laek. Check the path. Did you mean lake?"),
         (["history", "laek"], 1, "no data set at laek. Check the path. Did you mean lake?"),
-        (["history", "lake", "--older-than", "soon"], 1, "older_than must be an age such as '7d'"),
+        (["history", "lake", "--older-than", "soon"], 1, "--older-than must be an age such as '7d'"),
         (["history", "lake", "--keep", "-1"], 2, "--keep"),
     ],
 )

@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
+from fsspeckit.cli.commands import cli
+from fsspeckit.cli.exit_codes import with_option_names
 from support import fingerprint
 
 Call = Callable[..., Result]
@@ -91,9 +94,9 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "merge new.parquet lake -k id --update-column nmae": (1, "ArgumentError", "Did you mean 'name'?"),
     "merge new.parquet lake -k id --update-column id": (1, "ArgumentError", "Keys do not change"),
     "merge new.parquet lake -k id --delete-column op": (1, "ArgumentError", "'op'"),
-    "merge new.parquet lake -k id --delete-value D": (1, "ArgumentError", "delete_column"),
+    "merge new.parquet lake -k id --delete-value D": (1, "ArgumentError", "--delete-value needs --delete-column"),
     "merge new.parquet lake -k id --sequence-by when": (1, "ArgumentError", "'when'"),
-    "merge new.parquet lake -k id --on-duplicates latest": (1, "ArgumentError", "sequence_by"),
+    "merge new.parquet lake -k id --on-duplicates latest": (1, "ArgumentError", "--on-duplicates needs --sequence-by"),
     "merge new.parquet lake -k id --source-timezone Mars": (1, "ArgumentError", "Mars"),
     "merge huge.csv lake -k id": (1, "SchemaMismatchError", "huge.csv, line 2: column 'id' is int64"),
     # Targets
@@ -262,3 +265,18 @@ def test_a_url_that_needs_another_package_names_it(call: Call, monkeypatch: pyte
         "Error: Cannot reach https://host/new.csv: this needs packages that are not installed. Run: pip install "
         "aiohttp requests, or download the file.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("Pass undoable=True, and update_columns.", "Pass --undoable, and --update-column."),
+        ("strategy='update' with sequence_by=[…]", "--strategy update with --sequence-by […]"),
+        ("Give key_columns=[…].", "Give --key […]."),
+        ("Don't: 'on_move' and lake/on_move=1/a", "Don't: 'on_move' and lake/on_move=1/a"),
+        ("Call fsspeckit.merge(…, on_move='move').", "Call fsspeckit.merge(…, on_move='move')."),
+        ("no_such_option=True", "no_such_option=True"),
+    ],
+)
+def test_messages_name_options_as_they_are_typed(message: str, shown: str) -> None:
+    assert with_option_names(cli.get_command(click.Context(cli), "merge"), message) == shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import warnings
 from typing import Any
 
@@ -19,6 +20,18 @@ INTERRUPTED = 130
 
 _JSON = "fsspeckit.json"
 _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "pyspark": "Spark", "py4j": "Spark"}
+
+_ARGUMENT_OF = {"keys": "key_columns", "partitions": "partition_columns", "sources": "keys"}
+# An argument with a value, such as on_move='move', undoable=True or sequence_by=[…], or a name such as update_columns.
+# Texts in quotes are a user's, and a call such as merge(…, on_move='move') is Python as a whole.
+_ARGUMENT = re.compile(
+    r"""
+    (?<!\w)'[^']*' | "[^"]*" | [\w.]+\([^()]*\)
+    | (?<![\w/\\.-]) (?P<name>[a-z]+(?:_[a-z]+)*) = (?P<value>True\b|'[\w.-]*'|…|\[…\])
+    | (?<![\w/\\.=-]) (?P<word>[a-z]+(?:_[a-z]+)+) (?![\w/\\=(-])
+    """,
+    re.VERBOSE,
+)
 
 
 class Commands(click.Group):
@@ -63,6 +76,7 @@ class Commands(click.Group):
             message = _user_message(error)
             if message is None:
                 raise
+            message = with_option_names(self.get_command(ctx, ctx.invoked_subcommand or ""), message)
             code = UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED
             _emit_error(ctx, type(error).__name__, message, code)
             say("Error", message)
@@ -94,6 +108,26 @@ def _user_message(error: Exception) -> str | None:
     if library is not None:
         return f"{library} failed: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
     return None
+
+
+def with_option_names(command: click.Command | None, message: str) -> str:
+    """The message with the command's options in place of the arguments of the Python function.
+
+    >>> name = click.Option(["--on-duplicates"])
+    >>> with_option_names(click.Command("merge", params=[name]), "Pass on_duplicates='latest'.")
+    'Pass --on-duplicates latest.'
+    """
+    params = command.params if command else []
+    options = {_ARGUMENT_OF.get(p.name, p.name): p.opts[-1] for p in params if isinstance(p, click.Option) and p.name}
+
+    def as_option(found: re.Match[str]) -> str:
+        option = options.get(found["name"] or found["word"])
+        if option is None:
+            return found[0]
+        value = found["value"]
+        return option if value in (None, "True") else f"{option} {value.strip(chr(39))}"
+
+    return _ARGUMENT.sub(as_option, message)
 
 
 def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
