@@ -35,6 +35,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "merge new.parquet lake -k id --lock-timeout -1": (2, "UsageError", "-1.0 is not in the range"),
     "merge new.parquet lake -k id --row-group-size 0": (2, "UsageError", "0 is not in the range"),
     "merge new.parquet lake -k id --master local[2]": (2, "UsageError", "add --engine spark"),
+    "merge new.parquet lake -k id --engine spark --master locl[2]": (2, "UsageError", "such as local[4]"),
     "merge new.parquet lake -k id --html no/such/page.html": (2, "UsageError", "not a folder that can be written to"),
     "merge new.parquet lake -k id --storage-option region": (2, "UsageError", "give it as key=value"),
     "merge new.parquet - lake -k id": (2, "UsageError", "cannot be combined"),

@@ -69,6 +69,9 @@ class MergeCommand(Command):
         return {name: value for name, value in self.options.items() if name in PlanOptions.__optional_keys__}
 
 
+_MASTERS = ("local", "spark://", "k8s://", "sc://", "mesos://")
+
+
 def open_engine(
     engine: str,
     master: str | None = None,
@@ -83,6 +86,8 @@ def open_engine(
         if master or conf:
             raise click.UsageError("--master and --conf are Spark's; add --engine spark.")
         return dataset_io(engine, **options)
+    if master is not None and master != "yarn" and not master.startswith(_MASTERS):
+        raise click.UsageError(f"--master {master!r} is none of Spark's, such as local[4], spark://host:7077 or yarn.")
     if not (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         check_java()
     io = dataset_io("spark", **options)

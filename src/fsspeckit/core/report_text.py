@@ -77,7 +77,7 @@ def counts(report: Counted) -> str:
     done = ", ".join(f"{count(n)} {word}" for word, n in parts if n) or "nothing changes"
     before, after = count(report.target_count_before), count(report.target_count_after)
     if report.creates_target:
-        return f"{done}; NEW DATA SET of {after} rows"
+        return f"{done}; NEW DATA SET of {count(report.target_count_after, 'row')}"
     return f"{done}; {before} rows" if before == after else f"{done}; {before} → {after} rows"
 
 
