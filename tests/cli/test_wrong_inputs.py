@@ -279,5 +279,14 @@ def test_a_url_that_needs_another_package_names_it(call: Call, monkeypatch: pyte
         ("no_such_option=True", "no_such_option=True"),
     ],
 )
-def test_messages_name_options_as_they_are_typed(message: str, shown: str) -> None:
+def test_messages_of_a_merge_name_options_as_they_are_typed(message: str, shown: str) -> None:
     assert with_option_names(cli.get_command(click.Context(cli), "merge"), message) == shown
+
+
+def test_messages_of_a_write_name_its_own_options() -> None:
+    message = (
+        "Name them as partition_columns for a new data set, or as partitions=[…] with mode='overwrite_partitions'."
+    )
+    assert with_option_names(cli.get_command(click.Context(cli), "write"), message) == (
+        "Name them as --partition-by for a new data set, or as --partition […] with --mode overwrite_partitions."
+    )

@@ -21,7 +21,8 @@ INTERRUPTED = 130
 _JSON = "fsspeckit.json"
 _LIBRARIES = {"pyarrow": "PyArrow", "duckdb": "DuckDB", "_duckdb": "DuckDB", "pyspark": "Spark", "py4j": "Spark"}
 
-_ARGUMENT_OF = {"keys": "key_columns", "partitions": "partition_columns", "sources": "keys"}
+# Options whose argument in Python has another name than their parameter here.
+_ARGUMENT_OF = {"-k": "key_columns", "-p": "partition_columns", "--partition-by": "partition_columns", "--keys": "keys"}
 # An argument with a value, such as on_move='move', undoable=True or sequence_by=[…], or a name such as update_columns.
 # Texts in quotes are a user's, and a call such as merge(…, on_move='move') is Python as a whole.
 _ARGUMENT = re.compile(
@@ -117,8 +118,8 @@ def with_option_names(command: click.Command | None, message: str) -> str:
     >>> with_option_names(click.Command("merge", params=[name]), "Pass on_duplicates='latest'.")
     'Pass --on-duplicates latest.'
     """
-    params = command.params if command else []
-    options = {_ARGUMENT_OF.get(p.name, p.name): p.opts[-1] for p in params if isinstance(p, click.Option) and p.name}
+    params = [param for param in command.params if isinstance(param, click.Option)] if command else []
+    options = {_ARGUMENT_OF.get(param.opts[0], param.name): param.opts[-1] for param in params}
 
     def as_option(found: re.Match[str]) -> str:
         option = options.get(found["name"] or found["word"])
