@@ -22,6 +22,7 @@ from fsspeckit.cli.sources import read_stream
 from fsspeckit.core.errors import ArgumentError, UnreadableFileError
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.footer_io import footer_bytes
+from fsspeckit.core.parquet.format import FileMetaData
 from fsspeckit.report.inspection import inspect
 from support import multiset, read_rows, rows, write_lake
 
@@ -280,6 +281,15 @@ def test_wire_types_that_do_not_exist(io: Any, lake: str, kind: int) -> None:
     path.write_bytes(content[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"lake/f\.parquet"):
         io.merge(SOURCE, lake, "upsert", ["id"])
+
+
+def test_entries_that_are_no_list(io: Any, lake: str) -> None:
+    """PyArrow skips a field of another wire type. Whoever writes the footer anew must not."""
+    entries = FileMetaData.KEY_VALUE_METADATA
+    edit_footer(Path(lake, "f.parquet"), lambda footer: footer.update({entries: (thrift.BINARY, b"no list")}))
+    source = SOURCE.append_column("new", pa.array([1] * SOURCE.num_rows))
+    with nothing_changes(lake), pytest.raises(UnreadableFileError, match=r"lake/f\.parquet.*field 5 of its footer"):
+        io.merge(source, lake, "insert", ["id"], on_schema_change="evolve")
 
 
 def test_a_map_in_the_schema_survives_a_rewrite(io: Any, lake: str) -> None:

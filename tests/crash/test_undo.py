@@ -18,6 +18,7 @@ import pytest
 import fsspeckit
 from crash import lakes
 from crash.dying import Server
+from fsspeckit.core.commit import undo_records
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from support import fingerprint, write_lake
 
@@ -212,6 +213,28 @@ def test_a_copy_of_the_whole_tree(lake: Path) -> None:
     assert bytes_of(lake) == before
     for name in ("with times", "without times"):
         shutil.rmtree(lake.parent.with_name(name))
+
+
+def test_an_undo_in_a_copy_that_is_finished_under_another_name(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the inode nor the name in the record is that of the folder then."""
+    before = bytes_of(lake)
+    lakes.merge(lake, undoable=True)
+    shutil.copytree(lake.parent, lake.parent.with_name("copied"))
+    shutil.rmtree(lake.parent)
+    lake.parent.with_name("copied").rename(lake.parent)
+    with monkeypatch.context() as patch, pytest.raises(fsspeckit.CommitUnfinishedError):
+        patch.setattr(undo_records, "publish", raise_io_error)
+        fsspeckit.undo(str(lake))
+    renamed = lake.rename(lake.with_name("renamed"))
+    fsspeckit.recover(str(renamed))
+    renamed.rename(lake)
+    assert operations(lake) == []
+    assert bytes_of(lake) == before
+    assert not lakes.litter(lake.parent)
+
+
+def raise_io_error(*arguments: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def test_a_copy_of_the_data_set_alone_has_no_history(lake: Path) -> None:

@@ -102,7 +102,10 @@ def publish(location: DiskLocation, staging: str) -> None:
     if storage.stat(undone) is not None:
         with contextlib.suppress(*MALFORMED):
             commit = json.loads(storage.read_bytes(undone))["commit"]
-            for record in [record for record in records(location) if record.commit == commit]:
+            # Beside the staging folder, also if the data set is a copy that was renamed: its inode and name differ.
+            beside = _records_in(location, posixpath.join(posixpath.dirname(staging), FOLDER), is_own=True)
+            found = {record.folder: record for record in [*records(location), *beside] if record.commit == commit}
+            for record in found.values():
                 drop(location, record)
 
 

@@ -17,6 +17,7 @@ from fsspeckit.core.parquet.format import (
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
+    KeyValue,
     RowGroup,
     SizeStatistics,
     Statistics,
@@ -37,6 +38,13 @@ def check_not_encrypted(footer: bytes, metadata: pq.FileMetaData) -> None:
     """Refuse a file with encrypted columns and a readable footer, which a signature follows."""
     if len(footer) != metadata.serialized_size and FileMetaData.ENCRYPTION_ALGORITHM in thrift.decode(footer):
         raise thrift.CorruptFile("some of its columns are encrypted")
+
+
+def check_entries(fields: thrift.Struct) -> None:
+    """Refuse key-value metadata that is no list of entries with keys: PyArrow skips it. Values may be missing."""
+    has_entries = FileMetaData.KEY_VALUE_METADATA in fields
+    for entry in thrift.structs(fields, FileMetaData.KEY_VALUE_METADATA) if has_entries else ():
+        thrift.field(entry, KeyValue.KEY, thrift.BINARY)
 
 
 def check_chunks(footer: bytes | thrift.Struct, schema: pq.ParquetSchema) -> frozenset[int]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from fsspeckit import __version__
 from fsspeckit.core.parquet import schema, thrift
 from fsspeckit.core.parquet.chunk_layout import metadata_of, with_metadata
+from fsspeckit.core.parquet.footer_checks import check_entries
 from fsspeckit.core.parquet.format import (
     ColumnMetaData,
     FileMetaData,
@@ -48,7 +49,7 @@ class FooterOverride:
     def of(cls, fields: thrift.Struct) -> FooterOverride:
         """From a decoded footer."""
         elements = thrift.structs(fields, FileMetaData.SCHEMA)
-        _check_entries(fields)
+        check_entries(fields)
         wire_type, writer = fields.get(FileMetaData.CREATED_BY, (thrift.BINARY, b""))
         int96_by_parquet_mr = (
             wire_type == thrift.BINARY
@@ -148,7 +149,7 @@ def with_paths(entries: Sequence[thrift.Struct], paths: Sequence[Any]) -> list[t
 
 def with_entries(fields: thrift.Struct, entries: Mapping[str, str]) -> thrift.Struct:
     """A decoded footer with entries added to its key-value metadata; an entry of the same name is replaced."""
-    _check_entries(fields)
+    check_entries(fields)
     key_value = _with_entries(fields.get(FileMetaData.KEY_VALUE_METADATA), entries)
     return {**fields, FileMetaData.KEY_VALUE_METADATA: key_value}
 
@@ -166,18 +167,11 @@ def _with_entries(key_value: tuple[int, Any] | None, entries: Mapping[str, str])
 def without_entry(footer: bytes, name: str) -> bytes:
     """A raw footer without one entry of its key-value metadata."""
     fields = thrift.decode_whole(footer)
-    _check_entries(fields)
+    check_entries(fields)
     pairs = _pairs(fields.get(FileMetaData.KEY_VALUE_METADATA))
     kept = [pair for pair in pairs if _key(pair) != name.encode()]
     fields[FileMetaData.KEY_VALUE_METADATA] = thrift.struct_list(kept)
     return thrift.encode(fields)
-
-
-def _check_entries(fields: thrift.Struct) -> None:
-    """Every entry has a key; the value may be missing."""
-    has_entries = FileMetaData.KEY_VALUE_METADATA in fields
-    for pair in thrift.structs(fields, FileMetaData.KEY_VALUE_METADATA) if has_entries else ():
-        thrift.field(pair, KeyValue.KEY, thrift.BINARY)
 
 
 def _pairs(key_value: tuple[int, Any] | None) -> list[thrift.Struct]:

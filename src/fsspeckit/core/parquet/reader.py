@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as t
 
 from fsspeckit.core.errors import DatasetMergeError, LayoutError, StorageError, UnreadableFileError
-from fsspeckit.core.parquet.footer_checks import check_chunks
+from fsspeckit.core.parquet.footer_checks import check_chunks, check_entries
 from fsspeckit.core.parquet.footer_io import footer_bytes
 from fsspeckit.core.parquet.schema import has_int96, int96_unit
 from fsspeckit.core.parquet.thrift import CorruptFile, Struct, decode_whole
@@ -153,6 +153,7 @@ def checked_footer(location: Location, path: str, raw: bytes, metadata: pq.FileM
     """The decoded footer of a file. After this check PyArrow can be asked for any column chunk, but no statistics."""
     with reading(location, path):
         fields = decode_whole(raw)
+        check_entries(fields)
         check_chunks(fields, metadata.schema)
     return fields
 
