@@ -71,7 +71,7 @@ def test_a_real_session(shell: Callable[..., Any]) -> None:
 @pytest.mark.slow
 def test_a_master_that_does_not_exist_is_refused_in_a_line(shell: Callable[..., Any]) -> None:
     pytest.importorskip("fsspeckit.datasets.spark")
-    done = shell(*MERGE, "--master", "nonsense", timeout=180)
+    done = shell(*MERGE, "--master", "local[nonsense]", timeout=180)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert any(line.startswith("Error: Spark failed: ") for line in done.stderr.splitlines())
