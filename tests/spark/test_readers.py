@@ -136,7 +136,8 @@ def test_false_bounds_are_found(spark: Any, readers: list[SparkReader], tmp_path
     edit_footer(new, lambda footer: chunk_of(footer)[12][1].update(bounds))
     found = differences(str(new), str(old), readers, Tally())
     assert any(text.startswith("spark, id = a new value: 0 rows") for text in found)
-    assert any(text.startswith("spark, id bounds: 1 rows") for text in found)
+    if spark.version >= "4":  # Spark 3.5 does not take least and greatest values from footers
+        assert any(text.startswith("spark, id bounds: 1 rows") for text in found)
     assert {text.rpartition(", id")[0] for text in found} == set(PUSHDOWNS)
     tally = Tally()
     assert differences(str(new), str(new), readers, tally) == []
