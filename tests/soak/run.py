@@ -102,6 +102,7 @@ class Turn:
     after: State
     counts: dict[str, int]
     is_refused: bool = False
+    undoes: Kept | None = None
 
 
 @dataclass
@@ -153,8 +154,8 @@ class Soak:
             self._differs(turn, f"{outcome} {answer}")
         possible = {"done": [turn.after], "recorded": [turn.after], "refused": [old]}.get(outcome, [old, turn.after])
         if self._check(turn, possible if not recorded else [turn.after]) and self._check_kept(turn, outcome):
-            if operation.kind == "compact" and outcome == "done":
-                options = {name: value for name, value in operation.options.items() if name != "undoable"}
+            options = operation.options  # one that can be undone is one commit, and may leave something to join
+            if operation.kind == "compact" and outcome == "done" and not options.get("undoable"):
                 again = plan_compact(str(self.lake), **options).bins
                 self._differs(turn, f"a second one would do {again}") if again else None
         else:
@@ -167,7 +168,8 @@ class Soak:
             return Turn(engine, operation, self.state, files, *expected(operation, self.state))
         can_undo = bool(self.kept) and self.kept[0].files_after == files
         after = self.kept[0].before if can_undo else self.state
-        return Turn(engine, operation, self.state, files, after, {}, is_refused=not can_undo)
+        undoes = self.kept[0] if can_undo else None
+        return Turn(engine, operation, self.state, files, after, {}, is_refused=not can_undo, undoes=undoes)
 
     def _differs(self, turn: Turn, text: str) -> None:
         operation = turn.operation
@@ -208,9 +210,9 @@ class Soak:
         if is_changed and operation.options.get("undoable"):
             right = listed[1:] == known and listed[:1] != known[:1]
             self.kept = [Kept(id, turn.old, turn.files, files) for id in listed[:1]] + self.kept
-        elif is_changed and operation.kind == "undo":
-            right = listed == known[1:] and files == self.kept[0].files_before
-            self.kept = self.kept[1:]
+        elif is_changed and turn.undoes is not None:
+            self.kept = [kept for kept in self.kept if kept.id != turn.undoes.id]  # a copy may have lost it by now
+            right = listed == [kept.id for kept in self.kept] and files == turn.undoes.files_before
         elif operation.kind == "forget":
             right = listed[:1] == known[:1] and set(listed) <= set(known) and (outcome != "done" or len(listed) < 2)
             self.kept = [kept for kept in self.kept if kept.id in listed]
