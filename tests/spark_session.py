@@ -9,6 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+try:  # the data source needs Spark 4.1
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _NewIn41
+except ImportError:
+    HAS_DATA_SOURCE = False
+else:
+    HAS_DATA_SOURCE = _NewIn41 is not None
+
 # Sessions of tests do little, and are done before Java's better compiler has paid off.
 _QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {

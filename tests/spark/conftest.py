@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from fsspeckit.datasets.spark import SparkDatasetIO
+from spark_session import HAS_DATA_SOURCE
 
-# Data sources in Python came with Spark 4.
 collect_ignore = (
     []
-    if hasattr(SparkSession, "dataSource")
+    if HAS_DATA_SOURCE
     else [
         "test_datasource.py",
         "test_datasource_rows.py",

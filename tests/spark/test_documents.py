@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyspark
 import pytest
 
 import test_readme
+from spark_session import HAS_DATA_SOURCE
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("page", test_readme.ON_SPARK, ids=lambda page: page.name)
 def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    if pyspark.__version__ < "4.1" and 'format("fsspeckit")' in page.read_text(encoding="utf-8"):
+    if not HAS_DATA_SOURCE and 'format("fsspeckit")' in page.read_text(encoding="utf-8"):
         pytest.skip("the data source needs Spark 4.1")
     test_readme.run_in_a_new_process(page, tmp_path)
 

@@ -18,6 +18,7 @@ from fsspeckit.core.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyArrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, register
 from spark_frames import table_of
+from spark_session import HAS_DATA_SOURCE
 from support import data_files, rows, write_lake
 
 DATA = Path(__file__).parent.parent / "data"
@@ -131,8 +132,8 @@ def test_batches_of_a_stream(spark: Any, io: SparkDatasetIO, tmp_path: Path) -> 
 
 
 def test_the_data_source(spark: Any, tmp_path: Path) -> None:
-    if not hasattr(spark, "dataSource"):
-        pytest.skip("data sources in Python came with Spark 4")
+    if not HAS_DATA_SOURCE:
+        pytest.skip("the data source needs Spark 4.1")
     register(spark)
     lake = write_lake(tmp_path / "lake", {f"f{n}.parquet": pa.table({"id": [n], "n": [n]}) for n in range(3)})
     frame = spark.sql("SELECT 1L id, 10L n, 'x' new")

@@ -13,6 +13,7 @@ import fsspeckit
 from fsspeckit.core import compact as flow
 from fsspeckit.datasets.spark import SparkDatasetIO, register
 from fsspeckit.datasets.spark.datasource_options import parse_write_options
+from spark_session import HAS_DATA_SOURCE
 from support import data_files, rows, write_lake
 
 
@@ -62,8 +63,8 @@ def test_a_compaction_that_fails_never_fails_the_batch(
     ("options", "files"), [({"compact_every": "2"}, 2), ({"small_files": "append", "undoable": "true"}, 1)]
 )
 def test_the_data_source(spark: Any, tmp_path: Path, options: dict[str, str], files: int) -> None:
-    if not hasattr(spark, "dataSource"):
-        pytest.skip("data sources in Python came with Spark 4")
+    if not HAS_DATA_SOURCE:
+        pytest.skip("the data source needs Spark 4.1")
     register(spark)
     raw, lake = tmp_path / "raw", str(tmp_path / "lake")
     raw.mkdir()
