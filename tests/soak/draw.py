@@ -127,7 +127,9 @@ class Draw:
         """No key of another partition: a write does not look for it."""
         partitions = self.chance.sample(range(PARTITIONS), self.chance.randint(1, 2))
         free = [key for key in ids if key not in state.rows or state.rows[key]["p"] in partitions]
-        return [self._row(key, self.number, self.chance.choice(partitions)) for key in free]
+        rows = [self._row(key, self.number, self.chance.choice(partitions)) for key in free]
+        replaced = {row["p"] for row in rows}  # perhaps one of the two only
+        return [row for row in rows if row["id"] not in state.rows or state.rows[row["id"]]["p"] in replaced]
 
     def _changes(self, key: int, state: State) -> list[Row]:
         """One or two changes of a key, in any order. Some are older than its row."""
