@@ -283,6 +283,10 @@ def test_messages_of_a_merge_name_options_as_they_are_typed(message: str, shown:
     assert with_option_names(cli.get_command(click.Context(cli), "merge"), message) == shown
 
 
+def test_a_data_set_with_the_name_of_an_argument_keeps_it(call: Call, inputs: Path) -> None:
+    assert "There is no data set at target_size. " in call("compact", "target_size").stderr
+
+
 def test_messages_of_a_write_name_its_own_options() -> None:
     message = (
         "Name them as partition_columns for a new data set, or as partitions=[…] with mode='overwrite_partitions'."

@@ -172,7 +172,7 @@ class Soak:
         return Turn(engine, operation, self.state, files, after, {}, is_refused=not can_undo, undoes=undoes)
 
     def _files(self) -> Bytes:
-        """Not what undoable commits keep: where the parent cannot be written to, that is in the lake itself."""
+        """The files of the lake, without what undoable commits keep, which may be in the lake too."""
         return {name: file for name, file in fingerprint(self.lake).items() if not name.startswith(".fsspeckit/")}
 
     def _differs(self, turn: Turn, text: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -77,7 +78,8 @@ class Commands(click.Group):
             message = _user_message(error)
             if message is None:
                 raise
-            message = with_option_names(self.get_command(ctx, ctx.invoked_subcommand or ""), message)
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            message = with_option_names(command, message, ctx.meta[ARGUMENTS])
             code = UNFINISHED if isinstance(error, CommitUnfinishedError) else REFUSED
             _emit_error(ctx, type(error).__name__, message, code)
             say("Error", message)
@@ -111,8 +113,10 @@ def _user_message(error: Exception) -> str | None:
     return None
 
 
-def with_option_names(command: click.Command | None, message: str) -> str:
+def with_option_names(command: click.Command | None, message: str, typed: Sequence[str] = ()) -> str:
     """The message with the command's options in place of the arguments of the Python function.
+
+    What the user typed stays: a data set may be called `sort_by`.
 
     >>> name = click.Option(["--on-duplicates"])
     >>> with_option_names(click.Command("merge", params=[name]), "Pass on_duplicates='latest'.")
@@ -123,7 +127,7 @@ def with_option_names(command: click.Command | None, message: str) -> str:
 
     def as_option(found: re.Match[str]) -> str:
         option = options.get(found["name"] or found["word"])
-        if option is None:
+        if option is None or found[0] in typed:
             return found[0]
         value = found["value"]
         return option if value in (None, "True") else f"{option} {value.strip(chr(39))}"

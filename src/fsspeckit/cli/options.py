@@ -87,7 +87,7 @@ def open_engine(
             raise click.UsageError("--master and --conf are Spark's; add --engine spark.")
         return dataset_io(engine, **options)
     if master is not None and master != "yarn" and not master.startswith(_MASTERS):
-        raise click.UsageError(f"--master {master!r} is none of Spark's, such as local[4], spark://host:7077 or yarn.")
+        raise click.UsageError(f"--master {master!r} is no Spark master, such as local[4], spark://host:7077 or yarn.")
     if not (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         check_java()
     io = dataset_io("spark", **options)

@@ -116,7 +116,7 @@ def _check_chunk(chunk: thrift.Struct, leaf: pq.ColumnSchema | Leaf) -> bool:
     for number, level in levels:
         kind, histogram = thrift.field(sizes, number, thrift.LIST, default=_NO_LIST)
         if histogram and kind != thrift.I64:
-            raise thrift.CorruptFile(f"a chunk of column {leaf.path!r} counts levels by something else than numbers")
+            raise thrift.CorruptFile(f"a level histogram of column {leaf.path!r} is not a list of integers")
         if len(histogram) not in (0, level + 1):
             raise thrift.CorruptFile(f"a chunk of column {leaf.path!r} counts {len(histogram)} levels of {level + 1}")
     if SizeStatistics.UNENCODED_BYTE_ARRAY_DATA_BYTES in sizes and leaf.physical_type != "BYTE_ARRAY":
