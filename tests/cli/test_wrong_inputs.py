@@ -284,7 +284,7 @@ def test_messages_of_a_merge_name_options_as_they_are_typed(message: str, shown:
 
 
 def test_a_data_set_with_the_name_of_an_argument_keeps_it(call: Call, inputs: Path) -> None:
-    assert "There is no data set at target_size. " in call("compact", "target_size").stderr
+    assert call("compact", "target_size").stderr == "Error: There is no data set at target_size. Check the path.\n"
 
 
 def test_messages_of_a_write_name_its_own_options() -> None:

@@ -126,7 +126,9 @@ def no_dataset(location: Location) -> TargetError:
     """The error for a target that does not exist, with a folder beside it if its name is alike."""
     meant = ""
     with contextlib.suppress(OSError, FsspeckitError):
-        similar = closest(location.name, (n for n in location.storage.names(location.parent) if n != location.name))
+        # Not hidden ones: a commit that is about to begin has a folder with the name of the data set in it.
+        beside = [n for n in location.storage.names(location.parent) if n != location.name and n[0] != "."]
+        similar = closest(location.name, beside)
         if similar is not None:
             meant = f" Did you mean {posixpath.join(posixpath.dirname(location.shown.rstrip('/')), similar)}?"
     return TargetError(f"There is no data set at {location.shown}. Check the path.{meant}")
